@@ -1,0 +1,42 @@
+"""The `slipstream` command: thin commands over importable functions."""
+
+import sys
+
+import typer
+from rich.console import Console
+
+from slipstream.cli.doctor import doctor
+from slipstream.cli.pair import pair
+from slipstream.cli.serve import serve
+from slipstream.errors import SlipstreamError
+from slipstream.version import __version__
+
+app = typer.Typer(
+    name="slipstream",
+    help="Speculative decoding for vLLM: faster where it can be, never slower, never wrong.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+# vLLM's own flags go through untouched, so nothing in them may be taken for an option of ours.
+PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True}
+app.command(context_settings={**PASS_THROUGH, "help_option_names": []})(serve)
+app.command(context_settings=PASS_THROUGH)(doctor)
+app.command()(pair)
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: bool = typer.Option(False, "--version", help="Print the version and exit.")) -> None:
+    if version:
+        sys.stdout.write(f"slipstream {__version__}\n")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run a command; an error that the user can mend is printed plainly, exit code 2."""
+    try:
+        app()
+    except SlipstreamError as error:
+        Console(stderr=True, highlight=False).print("[bold red]error:[/]", str(error), markup=True)
+        sys.exit(2)

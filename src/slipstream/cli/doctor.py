@@ -1,0 +1,65 @@
+"""slipstream doctor"""
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from slipstream.ops.doctor import Examination
+
+
+def doctor(
+    context: typer.Context,
+    model: Annotated[str, typer.Argument(help="The target: a folder or Hugging Face id.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+) -> None:
+    """Check a set-up before it runs: models, tokenizers, sizes, memory, options.
+
+    Takes what [bold]slipstream serve[/] takes, starts nothing and loads no weights. Exit code 1 if
+    anything fails.
+
+    [dim]slipstream doctor ./target --drafter ./drafter --tensor-parallel-size 2[/]
+    """
+    from slipstream.config import Deployment, read_speculation
+    from slipstream.config.command_line import split_flags
+    from slipstream.ops.doctor import examine
+
+    arguments, rest = split_flags(context.args)
+    config, notes = read_speculation(arguments)
+    deployment = Deployment.from_flags([model, *rest])
+    assert deployment is not None  # the model is there
+    examination = examine(deployment, config)
+    if as_json:
+        sys.stdout.write(json.dumps({**examination.as_dict(), "notes": notes}, indent=2) + "\n")
+    else:
+        _print(examination, notes)
+    raise typer.Exit(1 if examination.failed else 0)
+
+
+def _print(examination: "Examination", notes: list[str]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    styles = {"pass": "green", "warn": "yellow", "fail": "bold red"}
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in ("", "check", "what was found"):
+        table.add_column(column, no_wrap=column != "what was found", overflow="fold")
+    for finding in examination.findings:
+        style = styles[finding.status]
+        text = finding.reason + (f"\nfix: {finding.fix}" if finding.fix else "")
+        table.add_row(f"[{style}]{finding.status}[/]", finding.check, _escape(text))
+    console = Console(highlight=False)
+    console.print(table)
+    for note in notes:
+        console.print(f"note: {_escape(note)}")
+    failed, warned = len(examination.failed), len(examination.warned)
+    verdict = f"{failed} of {len(examination.findings)} checks fail" if failed else "ready to start"
+    console.print(f"\n{verdict}{f', {warned} to read' if warned else ''}", style="red" if failed else "green")
+
+
+def _escape(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)

@@ -1,0 +1,60 @@
+"""slipstream pair"""
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+
+def pair(
+    target: Annotated[str, typer.Argument(help="The target: a folder or Hugging Face id.")],
+    among: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Candidates: ids, model folders, or folders of them. May be repeated. "
+            "Default: the local Hugging Face cache.",
+            show_default=False,
+        ),
+    ] = None,
+    acceptance: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Acceptance rate to assume for the prediction.")
+    ] = 0.6,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+) -> None:
+    """Rank possible drafters for a target by compatibility and predicted speedup.
+
+    The prediction is for one request at a time on a memory-bound machine, from the size ratio and an
+    [bold]assumed[/] acceptance rate; only measuring tells the real one. Exit code 1 if nothing fits.
+    """
+    from slipstream.checkpoints import open_checkpoint
+    from slipstream.ops.pairing import find_candidates, rank_drafters
+
+    candidates = rank_drafters(open_checkpoint(target), find_candidates(among or []), acceptance)
+    if as_json:
+        content = {"target": target, "acceptance": acceptance, "drafters": [c.as_dict() for c in candidates]}
+        sys.stdout.write(json.dumps(content, indent=2) + "\n")
+        raise typer.Exit(0 if any(c.compatible for c in candidates) else 1)
+
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    if not candidates:
+        console.print("no candidates found; name some with --among DIR_OR_ID")
+        raise typer.Exit(1)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in ("drafter", "method", "size", "best K", "predicted", ""):
+        table.add_column(column, overflow="fold")
+    for c in candidates:
+        size = f"{c.size_ratio:.1%}" if c.size_ratio is not None else "?"
+        gain = f"{c.predicted_speedup:.2f}x" if c.predicted_speedup is not None else "-"
+        tokens = "-" if c.num_draft_tokens is None else str(c.num_draft_tokens)
+        style = "" if c.compatible else "dim"
+        table.add_row(escape(c.name), c.method, size, tokens, gain, escape(c.reason), style=style)
+    console.print(table)
+    console.print(
+        f"\npredicted at an assumed acceptance rate of {acceptance:.2f}, one request at a time", style="dim"
+    )
+    raise typer.Exit(0 if any(c.compatible for c in candidates) else 1)

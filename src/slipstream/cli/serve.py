@@ -1,0 +1,59 @@
+"""slipstream serve"""
+
+import sys
+
+import typer
+
+HELP = """\
+Usage: slipstream serve MODEL [OPTIONS] [any option of vllm serve]
+
+Start vLLM's OpenAI-compatible server with speculation. The set-up is checked first
+(slipstream doctor says what is looked at), then everything else goes to vllm serve.
+
+Options:
+  --speculate auto|off|fixed:K|FILE   How to speculate (default: auto). FILE is JSON or YAML with the
+                                      fields of SpeculationConfig; JSON may also be given inline.
+  --drafter DIR_OR_ID                 A draft model, or Medusa or EAGLE heads.
+  --host HOST                         Where to listen (default here: 127.0.0.1).
+  --help                              This text.  --help=all: every option of vllm serve.
+
+Also understood: --speculative-config and --spec-method/--spec-model/--spec-tokens (today's vLLM), and
+--speculative-model, --num-speculative-tokens, --ngram-prompt-lookup-max/-min,
+--speculative-draft-tensor-parallel-size (older guides; with dashes or underscores).
+
+Examples:
+  slipstream serve Qwen/Qwen2.5-7B-Instruct
+  slipstream serve Qwen/Qwen2.5-7B-Instruct --drafter Qwen/Qwen2.5-0.5B-Instruct
+  slipstream serve ./model --speculate off --port 8001
+"""
+
+
+def serve(context: typer.Context) -> None:
+    """Start vLLM's OpenAI-compatible server with speculation."""
+    from slipstream.config import Deployment, read_speculation
+    from slipstream.config.command_line import split_flags
+    from slipstream.errors import ConfigError
+    from slipstream.ops.doctor import examine
+    from slipstream.ops.host import require_vllm
+
+    flags = context.args
+    if "--help" in flags or "-h" in flags or not flags:
+        sys.stdout.write(HELP)
+        return
+    require_vllm()
+    if any(flag.startswith("--help=") for flag in flags):
+        from slipstream.engine.start import show_vllm_help
+
+        show_vllm_help(flags)
+        return
+    arguments, rest = split_flags(flags)
+    config, notes = read_speculation(arguments)
+    deployment = Deployment.from_flags(rest)
+    if deployment is None:
+        raise ConfigError("no model is given; write slipstream serve MODEL [options], the model first")
+    examination = examine(deployment, config)
+    examination.require_sound()
+
+    from slipstream.engine.start import start_server
+
+    start_server(deployment, examination, rest, notes)

@@ -1,0 +1,82 @@
+"""The part of a deployment that speculation has to agree with: the target and how it is run.
+
+Read from keyword arguments or from a command line without importing vLLM, so that the checks come
+first. Flags that are not looked at here are vLLM's business.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+
+SHORT_FLAGS = {
+    "-tp": "tensor_parallel_size",
+    "-pp": "pipeline_parallel_size",
+    "-dp": "data_parallel_size",
+}
+SWITCHES = ("trust_remote_code",)
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """How the target is run. None, or the default, stands for what vLLM would do by itself."""
+
+    model: str
+    revision: str | None = None
+    tokenizer: str | None = None
+    dtype: str = "auto"
+    quantization: str | None = None
+    tensor_parallel_size: int = 1
+    pipeline_parallel_size: int = 1
+    data_parallel_size: int = 1
+    max_model_len: int | None = None
+    max_num_seqs: int | None = None
+    gpu_memory_utilization: float = 0.92
+    kv_cache_memory_bytes: int | None = None
+    generation_config: str = "auto"
+    logits_processors: str | None = None
+    trust_remote_code: bool = False
+
+    @classmethod
+    def from_arguments(cls, model: str, arguments: Mapping[str, Any]) -> Self:
+        """From vLLM's keyword arguments, or flags as text; what is not understood is left to vLLM."""
+        known: dict[str, Any] = {}
+        for field in fields(cls):
+            value = arguments.get(field.name)
+            if field.name != "model" and value is not None:
+                kind = next(k for k in (bool, int, float, str) if k.__name__ in str(field.type))
+                try:
+                    known[field.name] = value if kind is bool else kind(value)
+                except ValueError:  # such as --max-model-len 32k: vLLM reads it, the checks do without
+                    continue
+        return cls(model, **known)
+
+    @classmethod
+    def from_flags(cls, flags: Sequence[str]) -> Self | None:
+        """From the arguments of `vllm serve`; None if they do not show the model at first sight."""
+        arguments: dict[str, Any] = {}
+        for position, flag in enumerate(flags):
+            name, _, value = flag.partition("=")
+            key = SHORT_FLAGS.get(name, name[2:].replace("-", "_") if name.startswith("--") else "")
+            if not key:
+                continue
+            if key in SWITCHES:
+                arguments[key] = True
+            elif value or position + 1 < len(flags):
+                arguments[key] = value or flags[position + 1]
+        if config := arguments.get("config"):
+            arguments = read_vllm_config(config) | arguments
+        model = flags[0] if flags and not flags[0].startswith("-") else arguments.get("model")
+        return cls.from_arguments(model, arguments) if model else None
+
+
+def read_vllm_config(path: str) -> dict[str, Any]:
+    """vLLM's own --config file; if it cannot be read, vLLM will say so better."""
+    try:
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError):
+        return {}
+    items = content.items() if isinstance(content, dict) else ()
+    return {str(key).replace("-", "_"): value for key, value in items}

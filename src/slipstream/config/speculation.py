@@ -1,0 +1,171 @@
+"""`SpeculationConfig`: the one definition of every user-facing speculation option.
+
+How the options of vLLM and of older guides map onto it is in `forms`; what `auto` makes of it for a
+given model is in `choice`.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, Self, get_args
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from slipstream.errors import ConfigError
+
+MAX_DRAFT_TOKENS = 128  # vLLM's rejection sampler takes no more per request and step
+
+DrafterMethod = Literal[
+    "draft_model", "eagle", "eagle3", "medusa", "mlp_speculator", "mtp", "dflash", "dspark"
+]
+DRAFTER_METHODS: tuple[str, ...] = get_args(DrafterMethod)
+
+# Keys of vLLM 0.32's `speculative_config` that have no name of their own here: they go through
+# unchanged. The contract test compares this list with vLLM's.
+VLLM_OPTIONS = frozenset(
+    {
+        "attention_backend", "code_revision", "disable_eagle_block_drop",
+        "disable_padded_drafter_batch", "draft_load_config", "draft_sample_method",
+        "dspark_draft_topk", "enable_adaptive_verification", "enforce_eager",
+        "index_share_for_mtp_iteration", "kv_cache_dtype", "moe_backend",
+        "num_speculative_tokens_per_batch_size", "parallel_drafting", "rejection_sample_method",
+        "suffix_decoding_max_cached_requests", "suffix_decoding_max_spec_factor",
+        "suffix_decoding_max_tree_depth", "suffix_decoding_min_token_prob",
+        "synthetic_acceptance_length", "synthetic_acceptance_rates", "use_heterogeneous_vocab",
+        "use_local_argmax_reduction",
+    }
+)  # fmt: skip
+
+
+class _Options(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Ngram(_Options):
+    """Prompt lookup: match the last `min`..`max` tokens earlier in the text, propose what followed."""
+
+    min: int = Field(default=2, ge=1)
+    max: int = Field(default=5, ge=1)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.min > self.max:
+            raise ValueError(f"min={self.min} is larger than max={self.max}; write min <= max")
+        return self
+
+
+class Drafter(_Options):
+    """A model or head that drafts."""
+
+    model: str | None = Field(default=None, min_length=1)
+    """Folder or Hugging Face id; None only for methods whose weights are in the target (mtp)."""
+    method: DrafterMethod | None = None
+    """None: told from the checkpoint."""
+    tensor_parallel_size: int | None = Field(default=None, ge=1)
+    """None: as the target."""
+    revision: str | None = None
+    quantization: str | None = None
+    max_model_len: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _named(self) -> Self:
+        if self.model is None and self.method not in ("mtp", "dspark"):
+            raise ValueError("model is missing; write the drafter's folder or Hugging Face id")
+        return self
+
+
+class SpeculationConfig(_Options):
+    """How to speculate. `SpeculationConfig()` is what you get when you ask for nothing: `auto`."""
+
+    mode: Literal["auto", "fixed", "off"] = "auto"
+    """`auto` lets Slipstream decide, `fixed` always drafts `num_draft_tokens`, `off` never drafts."""
+    num_draft_tokens: int | None = Field(default=None, ge=1, le=MAX_DRAFT_TOKENS)
+    """K, the draft tokens per request and step: exactly so many in `fixed`, at most in `auto`."""
+    drafter: Drafter | None = None
+    ngram: Ngram | None = None
+    suffix: bool = False
+    """vLLM's suffix decoding; needs the arctic-inference package."""
+    custom_class: str | None = None
+    """Dotted path of a proposer class of your own, as in vLLM's `custom_class`."""
+    vllm: dict[str, Any] = Field(default_factory=dict)
+    """Further keys of vLLM's `speculative_config`, passed on unchanged."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        asked = self.proposers
+        if self.mode == "off" and (asked or self.num_draft_tokens or self.vllm):
+            given = [*asked, *(["num_draft_tokens"] if self.num_draft_tokens else []), *self.vllm]
+            raise ValueError(f"mode is off, but {_and(given)} is given; write one or the other")
+        if self.mode == "fixed" and self.num_draft_tokens is None:
+            raise ValueError("mode is fixed, but num_draft_tokens is missing; write for example 3")
+        if len(asked) > 1:
+            raise ValueError(
+                f"{_and(asked)} are given; vLLM runs one proposer per engine, so keep one of them"
+            )
+        if unknown := sorted(set(self.vllm) - VLLM_OPTIONS):
+            raise ValueError(f"vllm has {unknown_keys_message(unknown, VLLM_OPTIONS)}")
+        return self
+
+    @property
+    def proposers(self) -> tuple[str, ...]:
+        """The proposers asked for by name; empty when `auto` shall find one."""
+        asked = {
+            "drafter": self.drafter, "ngram": self.ngram,
+            "suffix": self.suffix, "custom_class": self.custom_class,
+        }  # fmt: skip
+        return tuple(name for name, value in asked.items() if value)
+
+    @classmethod
+    def build(cls, options: Mapping[str, Any]) -> Self:
+        """Validate `options`; a mistake becomes one `ConfigError` that says what to write."""
+        try:
+            return cls.model_validate(options)
+        except ValidationError as error:
+            raise ConfigError("\n".join(_explain(cls, e) for e in error.errors())) from None
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a JSON or YAML file."""
+        try:
+            options = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ConfigError(
+                f"speculate={str(path)!r}: not auto, off or fixed:K, and no file that can be read "
+                f"({error.strerror})"
+            ) from None
+        except yaml.YAMLError as error:
+            raise ConfigError(f"{path}: neither JSON nor YAML: {error}") from None
+        if not isinstance(options, dict):
+            raise ConfigError(f"{path}: expected a mapping of options, found {type(options).__name__}")
+        return cls.build(options)
+
+
+def unknown_keys_message(unknown: Iterable[str], known: Iterable[str]) -> str:
+    """'unknown key x; did you mean y?' for each."""
+    known = sorted(known)
+    parts = []
+    for key in unknown:
+        close = difflib.get_close_matches(key, known, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+        parts.append(f"unknown key {key!r}; {hint}")
+    return "; ".join(parts)
+
+
+def _explain(cls: type[BaseModel], error: Any) -> str:
+    """One pydantic error as a line that names the option, the value and what to write."""
+    *parents, last = [str(part) for part in error["loc"]] or [""]
+    sections: dict[str, type[BaseModel]] = {"drafter": Drafter, "ngram": Ngram}
+    owner = sections.get(parents[0], cls) if parents else cls
+    if error["type"] == "extra_forbidden":
+        where = f"speculate.{'.'.join(parents)}" if parents else "speculate"
+        return f"{where}: {unknown_keys_message([last], owner.model_fields)}"
+    option = ".".join(["speculate", *(part for part in [*parents, last] if part)])
+    message = error["msg"].removeprefix("Value error, ")
+    if error["type"] == "value_error":
+        return f"{option}: {message}"
+    return f"{option}={error['input']!r}: {message[0].lower()}{message[1:]}"
+
+
+def _and(names: Iterable[str]) -> str:
+    return " and ".join(names)

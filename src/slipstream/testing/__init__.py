@@ -1,0 +1,1 @@
+"""What tests and examples need: small real models, made on the spot. See `models`."""

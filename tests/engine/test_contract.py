@@ -1,0 +1,173 @@
+"""Every vLLM symbol that Slipstream and its tests rely on; a change in vLLM fails here, by name.
+
+Whoever uses another symbol of vLLM adds it to CONTRACT.
+"""
+
+import dataclasses
+import importlib
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from slipstream.config import Deployment
+from slipstream.config.forms import VLLM_KEYS
+from slipstream.config.speculation import MAX_DRAFT_TOKENS
+
+
+@dataclass(frozen=True)
+class Reliance:
+    path: str
+    """module:attribute.attribute"""
+    parameters: tuple[str, ...] | None = None
+    """Its parameters must be exactly these, self left out."""
+    has: tuple[str, ...] = ()
+    """It must have these attributes or fields."""
+    equals: Any = None
+
+    def check(self) -> None:
+        found = self.resolve()
+        if self.parameters is not None:
+            parameters = tuple(p for p in inspect.signature(found).parameters if p != "self")
+            assert parameters == self.parameters, f"{self.path} takes {parameters}, not {self.parameters}"
+        missing = [name for name in self.has if not _has(found, name)]
+        assert not missing, f"{self.path} has no {', '.join(missing)}"
+        if self.equals is not None:
+            assert found == self.equals, f"{self.path} is {found!r}, not {self.equals!r}"
+
+    def resolve(self) -> Any:
+        module, _, attributes = self.path.partition(":")
+        try:
+            found: Any = importlib.import_module(module)
+            for attribute in attributes.split(".") if attributes else []:
+                found = getattr(found, attribute)
+        except (ImportError, AttributeError) as error:
+            raise AssertionError(f"{self.path} is gone: {error}") from None
+        return found
+
+
+def _has(found: Any, name: str) -> bool:
+    if isinstance(found, dict):
+        return name in found
+    fields = {field.name for field in dataclasses.fields(found)} if dataclasses.is_dataclass(found) else set()
+    return name in fields or hasattr(found, name)
+
+
+CONTRACT = (
+    # slipstream.engine.start, .sampling
+    Reliance("vllm:LLM", has=("generate", "chat", "get_metrics")),
+    Reliance("vllm:SamplingParams"),
+    Reliance("vllm.entrypoints.cli.main:main", parameters=()),
+    Reliance(
+        "vllm.engine.arg_utils:EngineArgs",
+        has=("speculative_config", "disable_log_stats", *(f.name for f in dataclasses.fields(Deployment))),
+    ),
+    # slipstream.engine.arguments: what is sent must be known
+    Reliance("vllm.config:SpeculativeConfig", has=tuple(sorted(VLLM_KEYS))),
+    # slipstream.engine.patches
+    Reliance(
+        "vllm.engine.arg_utils:EngineArgs.create_engine_config", parameters=("usage_context", "headless")
+    ),
+    # slipstream.engine.report
+    Reliance(
+        "vllm.config:VllmConfig",
+        has=(
+            "scheduler_config",
+            "speculative_config",
+            "device_config",
+            "use_v2_model_runner",
+            "_get_v2_model_runner_unsupported_features",
+        ),
+    ),
+    Reliance("vllm.config:SchedulerConfig", has=("async_scheduling", "get_scheduler_cls")),
+    Reliance("vllm.config:DeviceConfig", has=("device_type",)),
+    # slipstream.engine.environment, slipstream.ops.host
+    Reliance(
+        "vllm.envs:environment_variables",
+        has=(
+            "VLLM_CPU_KVCACHE_SPACE",
+            "VLLM_CPU_OMP_THREADS_BIND",
+            "VLLM_ENABLE_V1_MULTIPROCESSING",
+            "VLLM_USE_V2_MODEL_RUNNER",
+        ),
+    ),
+    # slipstream.config.speculation
+    Reliance("vllm.v1.sample.rejection_sampler:MAX_SPEC_LEN", equals=MAX_DRAFT_TOKENS),
+    # tests/engine/planted.py; the composition of proposers will stand on these too
+    Reliance("vllm.v1.worker.cpu_worker:CPUWorker.init_device", parameters=()),
+    Reliance(
+        "vllm.v1.spec_decode.ngram_proposer:NgramProposer.propose",
+        parameters=(
+            "num_speculative_tokens",
+            "sampled_token_ids",
+            "num_tokens_no_spec",
+            "token_ids_cpu",
+            "slot_mappings",
+        ),
+    ),
+    Reliance(
+        "vllm.v1.sample.rejection_sampler:RejectionSampler.forward",
+        parameters=("metadata", "draft_probs", "logits", "sampling_metadata"),
+    ),
+    Reliance("vllm.v1.spec_decode.metadata:SpecDecodeMetadata", has=("draft_token_ids", "num_draft_tokens")),
+    Reliance("vllm.v1.outputs:SamplerOutput", has=("sampled_token_ids",)),
+)
+
+
+@pytest.mark.parametrize("reliance", CONTRACT, ids=lambda reliance: reliance.path)
+def test_vllm_still_has_it(reliance: Reliance) -> None:
+    reliance.check()
+
+
+def test_a_missing_symbol_is_named() -> None:
+    with pytest.raises(AssertionError, match=r"vllm:NoSuchThing is gone"):
+        Reliance("vllm:NoSuchThing").check()
+    with pytest.raises(AssertionError, match=r"vllm:LLM has no fly"):
+        Reliance("vllm:LLM", has=("fly",)).check()
+    with pytest.raises(AssertionError, match=r"main:main takes \(\)"):
+        Reliance("vllm.entrypoints.cli.main:main", parameters=("argv",)).check()
+
+
+def test_every_option_of_vllms_form_is_known() -> None:
+    """A new key in vLLM's speculative_config would otherwise be refused as unknown."""
+    from vllm.config import SpeculativeConfig
+
+    made_by_vllm = {
+        "target_model_config",
+        "target_parallel_config",
+        "draft_model_config",
+        "draft_parallel_config",
+        "tensor_parallel_size",  # exists to warn of itself
+    }
+    fields = {field.name for field in dataclasses.fields(SpeculativeConfig)}
+    assert fields - made_by_vllm == VLLM_KEYS
+
+
+def test_server_flags_exist() -> None:
+    from vllm.entrypoints.launchers.cli_args import make_arg_parser
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    known = make_arg_parser(FlexibleArgumentParser())._option_string_actions
+    assert {"--speculative-config", "--host", "--uds"} <= known.keys()
+
+
+def test_vllm_refuses_the_sampling_parameters_that_doctor_warns_of() -> None:
+    from vllm import SamplingParams
+
+    for parameters in (SamplingParams(min_p=0.1), SamplingParams(logit_bias={1: 1.0})):
+        parameters._validate_spec_decode(None)
+        with pytest.raises(ValueError, match="speculative decoding"):
+            parameters._validate_spec_decode(object())
+
+
+def test_the_table_made_of_speculative_disable_by_batch_size_means_that() -> None:
+    from vllm.v1.spec_decode.dynamic.utils import build_dynamic_sd_schedule_lookup
+
+    from slipstream.config import read_speculation
+
+    classic = {"speculative_model": "m", "num_speculative_tokens": 3, "speculative_disable_by_batch_size": 4}
+    config, _ = read_speculation(classic)
+    table = config.vllm["num_speculative_tokens_per_batch_size"]
+    lookup = build_dynamic_sd_schedule_lookup(table, vllm_max_batch_size=16, vllm_num_speculative_tokens=3)
+    assert lookup[1:] == [3] * 4 + [0] * 12

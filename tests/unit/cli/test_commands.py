@@ -1,0 +1,96 @@
+"""The commands as a user runs them, each in a process of its own, without starting vLLM."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from unit.folders import WORDS, write_model
+
+
+def slipstream(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "slipstream", *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1"},
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize("command", ["", "serve", "doctor", "pair"])
+def test_help(command: str) -> None:
+    result = slipstream(*command.split(), "--help")
+    assert result.returncode == 0
+    assert "Usage:" in result.stdout
+
+
+def test_version() -> None:
+    assert slipstream("--version").stdout.startswith("slipstream 0.")
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> str:
+    return write_model(tmp_path / "target", parameters=100_000)
+
+
+@pytest.fixture
+def stranger(tmp_path: Path) -> str:
+    return write_model(tmp_path / "stranger", words=(*WORDS[:-1], "z"), parameters=2_000)
+
+
+def test_doctor_for_machines(target: str, stranger: str) -> None:
+    result = slipstream("doctor", target, "--drafter", stranger, "--json", "--max-model-len", "64")
+    content = json.loads(result.stdout)
+    assert result.returncode == 1
+    assert not content["ok"]
+    failed = [f["check"] for f in content["findings"] if f["status"] == "fail"]
+    assert "tokenizer" in failed
+
+
+def test_doctor_for_people(target: str, stranger: str) -> None:
+    result = slipstream("doctor", target, "--drafter", stranger)
+    assert result.returncode == 1
+    assert "id 7 is 'h' in target and 'z' in stranger" in result.stdout
+    assert "checks fail" in result.stdout
+
+
+def test_pair(target: str, stranger: str, tmp_path: Path) -> None:
+    write_model(tmp_path / "small", parameters=2_000)
+    result = slipstream("pair", target, "--among", str(tmp_path), "--json")
+    drafters = json.loads(result.stdout)["drafters"]
+    assert result.returncode == 0
+    assert [Path(d["name"]).name for d in drafters] == ["small", "stranger"]
+    assert slipstream("pair", target, "--among", stranger).returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("serve", "model", "--speculate", "nonsense"), "not auto, off or fixed:K"),
+        (("serve", "--port", "1"), "no model is given"),
+        (("serve", "/no/such"), "no such folder"),
+        (("pair", "/no/such"), "no such folder"),
+    ],
+)
+def test_mistakes_are_said_without_a_traceback(arguments: tuple[str, ...], said: str) -> None:
+    result = slipstream(*arguments)
+    assert result.returncode == 2
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_wrong_pair_is_refused_before_vllm_is_imported(target: str, stranger: str) -> None:
+    code = (
+        "import sys; sys.modules.update(vllm=None, torch=None); sys.argv = ['slipstream', 'serve', "
+        f"{target!r}, '--drafter', {stranger!r}]; from slipstream.cli import main; main()"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 2
+    said = " ".join(result.stderr.split())
+    assert target in said
+    assert stranger in said
+    assert "id 7 is 'h'" in said

@@ -1,0 +1,167 @@
+"""Three forms, one config."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slipstream.config import Drafter, Ngram, SpeculationConfig, read_speculation
+from slipstream.errors import ConfigError
+
+
+def read(**arguments: Any) -> SpeculationConfig:
+    return read_speculation(arguments)[0]
+
+
+NGRAM = SpeculationConfig(mode="fixed", num_draft_tokens=5, ngram=Ngram(min=1, max=4))
+DRAFT = SpeculationConfig(mode="fixed", num_draft_tokens=5, drafter=Drafter(model="facebook/opt-125m"))
+
+
+def test_nothing_asked_for_is_auto() -> None:
+    assert read() == SpeculationConfig() == read(speculate="auto") == read(speculate=None)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"speculate": {"mode": "fixed", "num_draft_tokens": 5, "ngram": {"min": 1, "max": 4}}},
+        {"speculate": '{"mode": "fixed", "num_draft_tokens": 5, "ngram": {"min": 1, "max": 4}}'},
+        {"speculate": NGRAM},
+        {
+            "speculative_config": {
+                "method": "ngram",
+                "num_speculative_tokens": 5,
+                "prompt_lookup_min": 1,
+                "prompt_lookup_max": 4,
+            }
+        },
+        {
+            "speculative_config": '{"model": "[ngram]", "num_speculative_tokens": 5,'
+            ' "prompt_lookup_min": 1, "prompt_lookup_max": 4}'
+        },
+        {"speculative_model": "[ngram]", "num_speculative_tokens": 5, "ngram_prompt_lookup_max": 4},
+    ],
+)
+def test_ngram_in_every_form(arguments: dict[str, Any]) -> None:
+    assert read(**arguments) == NGRAM
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"speculate": "fixed:5", "drafter": "facebook/opt-125m"},
+        {
+            "speculate": {
+                "mode": "fixed",
+                "num_draft_tokens": 5,
+                "drafter": {"model": "facebook/opt-125m"},
+            }
+        },
+        {"speculative_config": {"model": "facebook/opt-125m", "num_speculative_tokens": 5}},
+        {"spec_model": "facebook/opt-125m", "spec_tokens": 5},
+        {"speculative_model": "facebook/opt-125m", "num_speculative_tokens": 5},
+    ],
+)
+def test_draft_model_in_every_form(arguments: dict[str, Any]) -> None:
+    assert read(**arguments) == DRAFT
+
+
+def test_files(tmp_path: Path) -> None:
+    yaml, json = tmp_path / "s.yaml", tmp_path / "s.json"
+    yaml.write_text("mode: fixed\nnum_draft_tokens: 5\nngram: {min: 1, max: 4}\n")
+    json.write_text('{"mode": "fixed", "num_draft_tokens": 5, "ngram": {"min": 1, "max": 4}}')
+    assert read(speculate=str(yaml)) == read(speculate=json) == NGRAM
+
+
+def test_yaml_reads_a_bare_off_as_false() -> None:
+    assert read(speculate=False).mode == "off"
+
+
+def test_classic_draft_tensor_parallel_size() -> None:
+    config = read(speculative_model="m", num_speculative_tokens=3, speculative_draft_tensor_parallel_size=1)
+    assert config.drafter is not None
+    assert config.drafter.tensor_parallel_size == 1
+
+
+def test_old_options_without_a_meaning_today_are_noted() -> None:
+    config, notes = read_speculation(
+        {"speculative_model": "m", "num_speculative_tokens": 3, "use_v2_block_manager": True}
+    )
+    assert config.drafter is not None
+    assert notes == ["use_v2_block_manager is ignored: vLLM has had only that block manager since 0.7"]
+
+
+def test_vllms_other_options_pass_through() -> None:
+    config = read(
+        speculative_config={
+            "method": "eagle3",
+            "model": "m",
+            "num_speculative_tokens": 3,
+            "draft_sample_method": "probabilistic",
+        }
+    )
+    assert config.vllm == {"draft_sample_method": "probabilistic"}
+
+
+def test_ngram_defaults_are_read_as_vllm_reads_them() -> None:
+    assert read(speculative_config={"method": "ngram", "num_speculative_tokens": 3}).ngram == Ngram(
+        min=5, max=5
+    )
+    given = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4}
+    assert read(speculative_config=given).ngram == Ngram(min=4, max=4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"speculate": "atuo"}, "not auto, off or fixed:K, and no file"),
+        ({"speculate": "fixed:many"}, "fixed:3"),
+        ({"speculate": 3}, "write auto, off"),
+        ({"speculate": "{not json"}, "is not JSON"),
+        ({"speculate": {"num_draft_token": 3}}, "did you mean 'num_draft_tokens'"),
+        ({"speculate": {"drafter": {"modle": "x"}}}, "did you mean 'model'"),
+        ({"speculate": {"num_draft_tokens": 0}}, "greater than or equal to 1"),
+        ({"speculate": {"num_draft_tokens": "3"}}, "num_draft_tokens='3': input should be a valid integer"),
+        ({"speculate": {"mode": "fixed"}}, "num_draft_tokens is missing"),
+        ({"speculate": {"mode": "off", "num_draft_tokens": 3}}, "mode is off, but num_draft_tokens is given"),
+        ({"speculate": {"ngram": {"min": 5, "max": 2}}}, "min=5 is larger than max=2"),
+        ({"speculate": {"ngram": {}, "drafter": {"model": "m"}}}, "keep one of them"),
+        ({"speculate": {"vllm": {"kv_cache_type": 1}}}, "did you mean 'kv_cache_dtype'"),
+        ({"speculate": "off", "drafter": "m"}, "mode is off, but drafter is given"),
+        ({"speculate": "auto", "speculative_model": "m"}, "2 forms"),
+        (
+            {"speculative_config": {"method": "ngram"}, "spec_tokens": 3, "num_speculative_tokens": 3},
+            "2 forms",
+        ),
+        ({"speculative_config": {"method": "ngrm", "num_speculative_tokens": 3}}, "write one of ngram"),
+        ({"speculative_config": {"num_spec_tokens": 3}}, "did you mean 'num_speculative_tokens'"),
+        ({"speculative_config": {"model": "m", "tensor_parallel_size": 1}}, "draft_tensor_parallel_size"),
+        ({"speculative_config": {"method": "medusa", "num_speculative_tokens": 3}}, "model is missing"),
+        (
+            {"speculative_config": {"method": "ngram", "num_speculative_tokens": 3, "revision": "x"}},
+            "revision has no meaning for ngram",
+        ),
+        ({"speculative_config": {"method": "ngram"}, "spec_method": "ngram"}, "say the same"),
+        ({"speculative_config": ["ngram"]}, "write a mapping"),
+        ({"num_speculative_tokens": 3}, "without speculative_model"),
+        ({"speculative_model": "[ngram]", "num_speculative_tokens": 3}, "ngram_prompt_lookup_max"),
+        (
+            {"speculative_model": "m", "num_speculative_tokens": 3, "ngram_prompt_lookup_max": 3},
+            'belongs to speculative_model="[ngram]"',
+        ),
+        (
+            {"speculative_model": "m", "spec_decoding_acceptance_method": "typical_acceptance_sampler"},
+            "changes what the model says",
+        ),
+        ({"speculative_model": "m", "speculative_disable_by_batch_size": 4}, "num_speculative_tokens"),
+    ],
+)
+def test_mistakes_say_what_to_write(arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        read(**arguments)
+    assert said in str(error.value)
+
+
+def test_a_config_cannot_be_changed() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        NGRAM.num_draft_tokens = 3  # type: ignore[misc]

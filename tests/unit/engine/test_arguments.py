@@ -1,0 +1,77 @@
+"""From every form to vLLM's own arguments."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slipstream.config import Deployment, choose, read_speculation
+from slipstream.engine.arguments import speculative_config
+from slipstream.engine.start import server_flags
+from unit.folders import write_model
+
+
+def made_of(**arguments: Any) -> dict[str, Any] | None:
+    config, _ = read_speculation(arguments)
+    return speculative_config(choose(config, Deployment("m"), None))
+
+
+def test_off_is_no_speculative_config() -> None:
+    assert made_of(speculate="off") is None
+
+
+def test_auto_is_ngram_at_a_modest_k() -> None:
+    assert made_of() == {
+        "method": "ngram",
+        "num_speculative_tokens": 3,
+        "prompt_lookup_min": 2,
+        "prompt_lookup_max": 5,
+    }
+
+
+def test_a_drafter(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "d")
+    classic = {
+        "speculative_model": folder,
+        "num_speculative_tokens": 5,
+        "speculative_draft_tensor_parallel_size": 1,
+    }
+    assert made_of(**classic) == {
+        "method": "draft_model",
+        "model": folder,
+        "num_speculative_tokens": 5,
+        "draft_tensor_parallel_size": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 2, "prompt_lookup_max": 4},
+        {"method": "suffix", "num_speculative_tokens": 8, "suffix_decoding_max_tree_depth": 9},
+        {"method": "mtp", "num_speculative_tokens": 1},
+        {"method": "custom_class", "model": "pkg.mod.Cls", "num_speculative_tokens": 2},
+        {
+            "method": "ngram",
+            "num_speculative_tokens": 3,
+            "prompt_lookup_min": 5,
+            "prompt_lookup_max": 5,
+            "num_speculative_tokens_per_batch_size": [[1, 4, 3], [5, 5, 0]],
+        },
+    ],
+)
+def test_vllms_form_comes_out_as_it_went_in(given: dict[str, Any]) -> None:
+    assert made_of(speculative_config=given) == given
+
+
+def test_the_server_listens_on_loopback_unless_told() -> None:
+    choice = choose(read_speculation({"speculate": "off"})[0], Deployment("m"), None)
+    assert server_flags(choice, ["m"]) == ["m", "--host", "127.0.0.1"]
+    assert server_flags(choice, ["m", "--host=0.0.0.0"]) == ["m", "--host=0.0.0.0"]
+    assert server_flags(choice, ["m", "--uds", "/s"]) == ["m", "--uds", "/s"]
+
+
+def test_the_model_flag_of_older_guides_becomes_the_argument() -> None:
+    choice = choose(read_speculation({"speculate": "off"})[0], Deployment("m"), None)
+    flags = server_flags(choice, ["--port", "1", "--model", "m", "--host", "h"])
+    assert flags == ["m", "--port", "1", "--host", "h"]

@@ -1,0 +1,234 @@
+"""Each check of the doctor seen to pass, warn or fail for its own reason."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slipstream.config import Deployment, read_speculation
+from slipstream.errors import SetupError
+from slipstream.ops.checks import Finding, Status
+from slipstream.ops.doctor import Examination, examine
+from slipstream.ops.host import GIB, Host
+from unit.folders import WORDS, write_head, write_model, write_tokenizer
+
+HOST = Host(
+    vllm_version="0.32.0",
+    platform="cpu",
+    total_memory=16 * GIB,
+    available_memory=15 * GIB,
+    has_arctic_inference=False,
+    environ={},
+)
+CUDA = replace(HOST, platform="cuda")
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> str:
+    return write_model(tmp_path / "target", parameters=100_000)
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> str:
+    return write_model(tmp_path / "small", parameters=3_000)
+
+
+def run(
+    target: str, host: Host = HOST, speculation: dict[str, Any] | None = None, **run_as: Any
+) -> Examination:
+    config, _ = read_speculation(speculation or {})
+    return examine(Deployment(target, **run_as), config, host)
+
+
+def only(examination: Examination, check: str, status: Status) -> Finding:
+    found = [f for f in examination.findings if f.check == check and f.status is status]
+    assert len(found) == 1, examination.findings
+    return found[0]
+
+
+def test_a_sound_pair_passes(target: str, small: str) -> None:
+    examination = run(target, speculation={"drafter": small})
+    assert not examination.failed
+    assert [f.check for f in examination.warned] == ["sampling"]
+    choice = examination.require_sound()
+    assert (choice.method, choice.num_draft_tokens) == ("draft_model", 3)
+    assert "8 tokens, all the same" in only(examination, "tokenizer", Status.PASS).reason
+    assert "3.0%" in only(examination, "size", Status.PASS).reason
+
+
+def test_no_vllm_or_another_version(target: str) -> None:
+    missing = only(run(target, replace(HOST, vllm_version=None)), "vllm", Status.FAIL)
+    assert missing.fix == "pip install 'slipstream[cpu]'"
+    other = only(run(target, replace(HOST, vllm_version="0.33.0")), "vllm", Status.FAIL)
+    assert "0.33.0" in other.reason
+
+
+def test_models_that_are_not_there(target: str) -> None:
+    assert only(run("/no/such"), "target", Status.FAIL)
+    assert "/no/such" in only(run(target, speculation={"drafter": "/no/such"}), "drafter", Status.FAIL).reason
+
+
+def test_a_target_that_cannot_be_looked_into_is_left_to_vllm() -> None:
+    examination = run("s3://bucket/model")
+    assert only(examination, "target", Status.WARN)
+    assert examination.require_sound().method == "ngram"
+
+
+def test_wrong_tokenizer_names_both_and_what_differs(target: str, tmp_path: Path) -> None:
+    other = write_model(tmp_path / "other", words=(*WORDS[:-1], "z"))
+    examination = run(target, speculation={"drafter": other})
+    reason = only(examination, "tokenizer", Status.FAIL).reason
+    assert target in reason
+    assert other in reason
+    assert "id 7 is 'h' in target and 'z' in other" in reason
+    with pytest.raises(SetupError, match="id 7 is 'h'"):
+        examination.require_sound()
+
+
+def test_special_tokens_that_differ_only_warn(target: str, small: str) -> None:
+    write_tokenizer(Path(small), WORDS, special=("<tool>",))
+    assert only(run(target, speculation={"drafter": small}), "tokenizer", Status.WARN)
+
+
+def test_padded_tables_are_understood(target: str, tmp_path: Path) -> None:
+    padded = write_model(tmp_path / "padded", vocab_size=16, parameters=2_000)
+    examination = run(target, speculation={"drafter": padded})
+    assert not examination.failed
+    assert examination.require_sound().vllm == {"use_heterogeneous_vocab": True}
+    assert any("padded to 8 and 16" in f.reason for f in examination.findings)
+
+
+def test_a_large_drafter_warns_with_its_break_even(target: str, tmp_path: Path) -> None:
+    large = write_model(tmp_path / "large", parameters=40_000)
+    assert "over 40%" in only(run(target, speculation={"drafter": large}), "size", Status.WARN).fix
+
+
+def test_pickled_drafter(target: str, small: str) -> None:
+    (Path(small) / "model.safetensors").rename(Path(small) / "pytorch_model.bin")
+    assert "unpickling" in only(run(target, speculation={"drafter": small}), "drafter", Status.FAIL).reason
+
+
+def test_heads_must_fit_the_target(target: str, tmp_path: Path) -> None:
+    medusa = {"model_type": "medusa", "num_heads": 2}
+    fits = write_head(tmp_path / "fits", hidden_size=64, **medusa)
+    other = write_head(tmp_path / "other", hidden_size=32, **medusa)
+    assert not run(target, speculation={"drafter": fits}).failed
+    assert "hidden size 32" in only(run(target, speculation={"drafter": other}), "head", Status.FAIL).reason
+
+
+def test_k_against_what_the_heads_offer(target: str, tmp_path: Path) -> None:
+    heads = write_head(tmp_path / "h", model_type="medusa", num_heads=2, hidden_size=64)
+    assert run(target, speculation={"drafter": heads}).require_sound().num_draft_tokens == 2
+    examination = run(target, speculation={"drafter": heads, "speculate": "fixed:4"})
+    assert "has 2 heads" in only(examination, "K", Status.FAIL).reason
+
+
+def test_mlp_speculator_is_refused(target: str, tmp_path: Path) -> None:
+    mlp = write_head(tmp_path / "h", model_type="mlp_speculator", n_predict=3, emb_dim=64)
+    assert only(run(target, speculation={"drafter": mlp}), "proposer", Status.FAIL)
+
+
+def test_tensor_parallelism(target: str, small: str) -> None:
+    assert not run(target, speculation={"drafter": small}, tensor_parallel_size=2).failed
+    assert (
+        "do not split over 3" in only(run(target, tensor_parallel_size=3), "parallelism", Status.FAIL).reason
+    )
+    classic = {
+        "speculative_model": small,
+        "num_speculative_tokens": 3,
+        "speculative_draft_tensor_parallel_size": 1,
+    }
+    examination = run(target, speculation=classic, tensor_parallel_size=2)
+    assert "vLLM needs the same" in only(examination, "parallelism", Status.FAIL).reason
+
+
+def test_memory(target: str) -> None:
+    full = replace(HOST, available_memory=8 * GIB)
+    assert "gpu_memory_utilization=0.47" in only(run(target, full), "memory", Status.FAIL).fix
+    assert not run(target, full, kv_cache_memory_bytes=GIB).failed
+    huge = only(run(target, kv_cache_memory_bytes=100 * GIB), "memory", Status.FAIL)
+    assert "kv_cache_memory_bytes" in huge.fix
+    tight = only(run(target, kv_cache_memory_bytes=256 * 100), "memory", Status.FAIL)
+    assert "max_model_len=100" in tight.fix
+
+
+def test_default_min_p_turns_auto_off_and_fails_what_was_asked_for(target: str) -> None:
+    (Path(target) / "generation_config.json").write_text(json.dumps({"min_p": 0.05}))
+    examination = run(target)
+    assert not examination.failed
+    assert examination.require_sound().method is None
+    asked = {"speculate": {"ngram": {}}}
+    failed = [f for f in run(target, speculation=asked).failed if f.check == "sampling"]
+    assert "min_p=0.05" in failed[0].reason
+    assert not run(target, speculation=asked, generation_config="vllm").failed
+
+
+def test_custom_logits_processors_turn_auto_off(target: str) -> None:
+    assert run(target, logits_processors="a.b").require_sound().method is None
+
+
+def test_models_that_do_not_generate_are_left_alone(tmp_path: Path) -> None:
+    bert = write_model(tmp_path / "bert", architectures=["BertModel"])
+    assert run(bert).require_sound().method is None
+
+
+def test_a_checkpoint_with_its_own_drafter_is_left_to_vllm(tmp_path: Path) -> None:
+    pair = write_model(tmp_path / "pair", speculators_config={"verifier": {}})
+    assert run(pair).require_sound().method is None
+
+
+@pytest.mark.parametrize(
+    ("options", "host", "status", "said"),
+    [
+        ({"rejection_sample_method": "block"}, HOST, Status.WARN, "silently 'standard'"),
+        ({"rejection_sample_method": "synthetic"}, HOST, Status.FAIL, "not the target's"),
+        ({"enable_adaptive_verification": True}, HOST, Status.FAIL, "dspark"),
+        ({"use_heterogeneous_vocab": True}, HOST, Status.FAIL, "draft model only"),
+    ],
+)
+def test_options_that_vllm_takes_and_ignores(
+    target: str, options: dict[str, Any], host: Host, status: Status, said: str
+) -> None:
+    config = {"method": "ngram", "num_speculative_tokens": 3, **options}
+    assert said in only(run(target, host, {"speculative_config": config}), "options", status).reason
+
+
+def test_block_is_no_problem_on_v2(target: str) -> None:
+    config = {"method": "ngram", "num_speculative_tokens": 3, "rejection_sample_method": "block"}
+    examination = run(target, CUDA, {"speculative_config": config})
+    assert not [f for f in examination.findings if f.check == "options"]
+
+
+def test_a_table_with_medusa_or_data_parallelism(target: str, tmp_path: Path) -> None:
+    heads = write_head(tmp_path / "h", model_type="medusa", num_heads=3, hidden_size=64)
+    table = {"num_speculative_tokens": 3, "num_speculative_tokens_per_batch_size": [[1, 4, 3], [5, 9, 0]]}
+    medusa = {"speculative_config": {"model": heads, "method": "medusa", **table}}
+    assert "stops the engine" in only(run(target, speculation=medusa), "options", Status.FAIL).reason
+    ngram = {"speculative_config": {"method": "ngram", **table}}
+    examination = run(target, speculation=ngram, data_parallel_size=2)
+    assert "data parallelism" in only(examination, "options", Status.WARN).reason
+
+
+def test_suffix_needs_its_package(target: str) -> None:
+    suffix = {"speculative_config": {"method": "suffix", "num_speculative_tokens": 8}}
+    assert "arctic-inference" in only(run(target, speculation=suffix), "proposer", Status.FAIL).fix
+    assert not run(target, replace(HOST, has_arctic_inference=True), suffix).failed
+
+
+@pytest.mark.parametrize(
+    ("host", "method", "runner"),
+    [
+        (HOST, "ngram", "V1"),
+        (CUDA, "ngram", "V2"),
+        (CUDA, "custom_class", "V1"),
+        (replace(CUDA, environ={"VLLM_USE_V2_MODEL_RUNNER": "0"}), "ngram", "V1"),
+        (replace(HOST, environ={"VLLM_USE_V2_MODEL_RUNNER": "1"}), "ngram", "V2"),
+    ],
+)
+def test_the_runner_that_vllm_will_take(host: Host, method: str, runner: str, target: str) -> None:
+    model = {"model": "pkg.Class"} if method == "custom_class" else {}
+    config = {"method": method, "num_speculative_tokens": 3, **model}
+    examination = run(target, host, {"speculative_config": config})
+    assert f"vLLM's {runner} model runner" in only(examination, "proposer", Status.PASS).reason
