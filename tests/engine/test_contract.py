@@ -63,6 +63,8 @@ CONTRACT = (
         "vllm.engine.arg_utils:EngineArgs",
         has=("speculative_config", "disable_log_stats", *(f.name for f in dataclasses.fields(Deployment))),
     ),
+    Reliance("vllm.entrypoints.launchers.cli_args:make_arg_parser", parameters=("parser",)),
+    Reliance("vllm.utils.argparse_utils:FlexibleArgumentParser", has=("parse_args",)),
     # slipstream.engine.arguments: what is sent must be known
     Reliance("vllm.config:SpeculativeConfig", has=tuple(sorted(VLLM_KEYS))),
     # slipstream.engine.patches
@@ -154,10 +156,11 @@ def test_server_flags_exist() -> None:
 
 def test_vllm_refuses_the_sampling_parameters_that_doctor_warns_of() -> None:
     from vllm import SamplingParams
+    from vllm.exceptions import VLLMValidationError
 
     for parameters in (SamplingParams(min_p=0.1), SamplingParams(logit_bias={1: 1.0})):
         parameters._validate_spec_decode(None)
-        with pytest.raises(ValueError, match="speculative decoding"):
+        with pytest.raises(VLLMValidationError, match="speculative decoding"):
             parameters._validate_spec_decode(object())
 
 

@@ -4,6 +4,7 @@ import sys
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from slipstream.cli.doctor import doctor
 from slipstream.cli.pair import pair
@@ -22,7 +23,9 @@ app = typer.Typer(
 # vLLM's own flags go through untouched, so nothing in them may be taken for an option of ours.
 PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True}
 app.command(context_settings={**PASS_THROUGH, "help_option_names": []})(serve)
-app.command(context_settings=PASS_THROUGH)(doctor)
+app.command(
+    context_settings=PASS_THROUGH, options_metavar="MODEL [OPTIONS] [any option of slipstream serve]"
+)(doctor)
 app.command()(pair)
 
 
@@ -38,5 +41,5 @@ def main() -> None:
     try:
         app()
     except SlipstreamError as error:
-        Console(stderr=True, highlight=False).print("[bold red]error:[/]", str(error), markup=True)
+        Console(stderr=True, highlight=False).print(Text("error: ", "bold red") + Text(str(error)))
         sys.exit(2)

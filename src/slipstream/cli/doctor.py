@@ -12,29 +12,24 @@ if TYPE_CHECKING:
 
 def doctor(
     context: typer.Context,
-    model: Annotated[str, typer.Argument(help="The target: a folder or Hugging Face id.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
     """Check a set-up before it runs: models, tokenizers, sizes, memory, options.
 
-    Takes what [bold]slipstream serve[/] takes, starts nothing and loads no weights. Exit code 1 if
-    anything fails.
+    Takes what [bold]slipstream serve[/] takes, MODEL first; starts nothing, loads no weights. Exit code 1
+    if anything fails.
 
     [dim]slipstream doctor ./target --drafter ./drafter --tensor-parallel-size 2[/]
     """
-    from slipstream.config import Deployment, read_speculation
-    from slipstream.config.command_line import split_flags
+    from slipstream.cli.command import read_command
     from slipstream.ops.doctor import examine
 
-    arguments, rest = split_flags(context.args)
-    config, notes = read_speculation(arguments)
-    deployment = Deployment.from_flags([model, *rest])
-    assert deployment is not None  # the model is there
-    examination = examine(deployment, config)
+    command = read_command(context.args)
+    examination = examine(command.deployment, command.speculation)
     if as_json:
-        sys.stdout.write(json.dumps({**examination.as_dict(), "notes": notes}, indent=2) + "\n")
+        sys.stdout.write(json.dumps({**examination.as_dict(), "notes": command.notes}, indent=2) + "\n")
     else:
-        _print(examination, notes)
+        _print(examination, command.notes)
     raise typer.Exit(1 if examination.failed else 0)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -45,14 +46,17 @@ def pair(
         console.print("no candidates found; name some with --among DIR_OR_ID")
         raise typer.Exit(1)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for column in ("drafter", "method", "size", "best K", "predicted", ""):
-        table.add_column(column, overflow="fold")
+    for column in ("drafter", "method", "size", "best K", "predicted"):
+        table.add_column(column, no_wrap=True)
+    table.add_column("", overflow="fold")
     for c in candidates:
         size = f"{c.size_ratio:.1%}" if c.size_ratio is not None else "?"
         gain = f"{c.predicted_speedup:.2f}x" if c.predicted_speedup is not None else "-"
         tokens = "-" if c.num_draft_tokens is None else str(c.num_draft_tokens)
         style = "" if c.compatible else "dim"
-        table.add_row(escape(c.name), c.method, size, tokens, gain, escape(c.reason), style=style)
+        folder = Path(c.name).expanduser()
+        name = folder.name if folder.is_dir() else c.name
+        table.add_row(escape(name), c.method, size, tokens, gain, escape(c.reason), style=style)
     console.print(table)
     console.print(
         f"\npredicted at an assumed acceptance rate of {acceptance:.2f}, one request at a time", style="dim"

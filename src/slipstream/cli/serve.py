@@ -30,9 +30,7 @@ Examples:
 
 def serve(context: typer.Context) -> None:
     """Start vLLM's OpenAI-compatible server with speculation."""
-    from slipstream.config import Deployment, read_speculation
-    from slipstream.config.command_line import split_flags
-    from slipstream.errors import ConfigError
+    from slipstream.cli.command import read_command
     from slipstream.ops.doctor import examine
     from slipstream.ops.host import require_vllm
 
@@ -41,19 +39,12 @@ def serve(context: typer.Context) -> None:
         sys.stdout.write(HELP)
         return
     require_vllm()
-    if any(flag.startswith("--help=") for flag in flags):
-        from slipstream.engine.start import show_vllm_help
+    from slipstream.engine.start import ask_vllm, show_vllm_help, start_server
 
+    if any(flag.startswith("--help=") for flag in flags):
         show_vllm_help(flags)
         return
-    arguments, rest = split_flags(flags)
-    config, notes = read_speculation(arguments)
-    deployment = Deployment.from_flags(rest)
-    if deployment is None:
-        raise ConfigError("no model is given; write slipstream serve MODEL [options], the model first")
-    examination = examine(deployment, config)
+    command = read_command(flags, ask_vllm)
+    examination = examine(command.deployment, command.speculation)
     examination.require_sound()
-
-    from slipstream.engine.start import start_server
-
-    start_server(deployment, examination, rest, notes)
+    start_server(command.deployment, examination, command.vllm_flags, command.notes)

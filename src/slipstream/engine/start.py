@@ -50,6 +50,16 @@ def start_server(
         main()
 
 
+def ask_vllm(flags: Sequence[str]) -> Deployment | None:
+    """The deployment that vLLM's own parser sees in the flags; None if they name no model."""
+    from vllm.entrypoints.launchers.cli_args import make_arg_parser
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    namespace = make_arg_parser(FlexibleArgumentParser()).parse_args(list(flags))
+    model = namespace.model_tag
+    return Deployment.from_arguments(model, vars(namespace)) if model else None
+
+
 def show_vllm_help(flags: Sequence[str]) -> None:
     """vLLM's own help, such as --help=all or --help=ModelConfig."""
     from vllm.entrypoints.cli.main import main

@@ -1,5 +1,6 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,7 +37,7 @@ def test_multimodal_configs_nest_the_language_model(tmp_path: Path) -> None:
     ],
 )
 def test_a_drafters_method_is_told_from_its_checkpoint(
-    tmp_path: Path, name: str, config: dict[str, object], method: str
+    tmp_path: Path, name: str, config: dict[str, Any], method: str
 ) -> None:
     assert open_checkpoint(write_head(tmp_path / name, **config)).drafter_method == method
 

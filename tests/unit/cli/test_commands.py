@@ -71,7 +71,7 @@ def test_pair(target: str, stranger: str, tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (("serve", "model", "--speculate", "nonsense"), "not auto, off or fixed:K"),
-        (("serve", "--port", "1"), "no model is given"),
+        (("doctor", "--port", "1"), "no model is given"),
         (("serve", "/no/such"), "no such folder"),
         (("pair", "/no/such"), "no such folder"),
     ],
@@ -81,6 +81,16 @@ def test_mistakes_are_said_without_a_traceback(arguments: tuple[str, ...], said:
     assert result.returncode == 2
     assert said in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_without_vllm_serve_names_the_extra() -> None:
+    code = (
+        "import sys, slipstream.ops.host as host; host.installed_vllm = lambda: (None, 'cpu'); "
+        "sys.argv = ['slipstream', 'serve', 'm']; from slipstream.cli import main; main()"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 2
+    assert "pip install 'slipstream[cpu]'" in " ".join(result.stderr.split())
 
 
 def test_a_wrong_pair_is_refused_before_vllm_is_imported(target: str, stranger: str) -> None:

@@ -164,4 +164,4 @@ def test_mistakes_say_what_to_write(arguments: dict[str, Any], said: str) -> Non
 
 def test_a_config_cannot_be_changed() -> None:
     with pytest.raises(ValueError, match="frozen"):
-        NGRAM.num_draft_tokens = 3  # type: ignore[misc]
+        NGRAM.num_draft_tokens = 3

@@ -111,7 +111,7 @@ def test_pickled_drafter(target: str, small: str) -> None:
 
 
 def test_heads_must_fit_the_target(target: str, tmp_path: Path) -> None:
-    medusa = {"model_type": "medusa", "num_heads": 2}
+    medusa: dict[str, Any] = {"model_type": "medusa", "num_heads": 2}
     fits = write_head(tmp_path / "fits", hidden_size=64, **medusa)
     other = write_head(tmp_path / "other", hidden_size=32, **medusa)
     assert not run(target, speculation={"drafter": fits}).failed
@@ -159,7 +159,7 @@ def test_default_min_p_turns_auto_off_and_fails_what_was_asked_for(target: str) 
     examination = run(target)
     assert not examination.failed
     assert examination.require_sound().method is None
-    asked = {"speculate": {"ngram": {}}}
+    asked: dict[str, Any] = {"speculate": {"ngram": {}}}
     failed = [f for f in run(target, speculation=asked).failed if f.check == "sampling"]
     assert "min_p=0.05" in failed[0].reason
     assert not run(target, speculation=asked, generation_config="vllm").failed

@@ -1,0 +1,16 @@
+from collections.abc import Iterator
+
+import pytest
+
+from e2e.server import Server, running_server
+
+
+@pytest.fixture(scope="session")
+def server(smollm2: str, drafter: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Started by the command line of older guides: only the program's and the models' names are changed."""
+    classic = (
+        f"--host 127.0.0.1 --model {smollm2} --seed 42 -tp 1 --speculative_model {drafter} "
+        "--use-v2-block-manager --num_speculative_tokens 3 --gpu_memory_utilization 0.8"
+    )
+    with running_server(tmp_path_factory.mktemp("server"), *classic.split()) as started:
+        yield started

@@ -1,0 +1,72 @@
+"""The examples, run as they stand but for the names of models and the port.
+
+The two classic snippets are those of guides written for vLLM before 0.9, which today's vLLM rejects.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from e2e.server import Server
+from slipstream.config import SpeculationConfig
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+# The engine's own settings for a small machine: no compilation, a small KV cache. Nothing in the snippets.
+SMALL = {"VLLM_CPU_CI_ENV": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
+
+
+def run_example(
+    tmp_path: Path, name: str, *arguments: str, **replacements: str
+) -> subprocess.CompletedProcess[str]:
+    text = (EXAMPLES / name).read_text()
+    for old, new in replacements.items():
+        assert old in text
+        text = text.replace(old, new)
+    script = tmp_path / name
+    script.write_text(text)
+    result = subprocess.run(
+        [sys.executable, str(script), *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **SMALL},
+        timeout=600,
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    return result
+
+
+def test_classic_draft_model(tmp_path: Path, smollm2: str, drafter: str) -> None:
+    names = {"facebook/opt-6.7b": smollm2, "facebook/opt-125m": drafter}
+    result = run_example(tmp_path, "classic_draft_model.py", **names)
+    assert re.search(r"Prompt: 'The future of AI is', Generated text: '.+'", result.stdout)
+    assert re.search(r"proposer\s+draft_model, K=5", result.stderr)
+    assert "use_v2_block_manager is ignored" in result.stderr
+
+
+def test_classic_ngram(tmp_path: Path, smollm2: str) -> None:
+    result = run_example(tmp_path, "classic_ngram.py", **{"facebook/opt-6.7b": smollm2})
+    assert re.search(r"Prompt: 'The future of AI is', Generated text: '.+'", result.stdout)
+    assert re.search(r"proposer\s+ngram, K=5", result.stderr)
+
+
+def test_quickstart(tmp_path: Path, smollm2: str) -> None:
+    result = run_example(tmp_path, "quickstart.py", smollm2)
+    accepted, drafted = re.search(r"(\d+) of (\d+) draft tokens", result.stdout).groups()  # type: ignore[union-attr]
+    assert 0 < int(accepted) <= int(drafted)
+
+
+def test_client(tmp_path: Path, server: Server) -> None:
+    result = run_example(tmp_path, "client.py", **{"localhost:8000": f"127.0.0.1:{server.port}"})
+    for kind in ("Completion", "Chat", "Stream"):
+        assert re.search(rf"^{kind}: \S+", result.stdout, re.MULTILINE)
+
+
+def test_the_config_file_is_valid() -> None:
+    assert SpeculationConfig.load(EXAMPLES / "speculate.yaml").num_draft_tokens == 4
+
+
+def test_the_readme_shows_the_quickstart() -> None:
+    readme = (EXAMPLES.parent / "README.md").read_text()
+    assert (EXAMPLES / "quickstart.py").read_text() in readme

@@ -1,0 +1,31 @@
+"""A wrong pair of real models is refused at once: vLLM's import alone would take longer than this may."""
+
+import subprocess
+import sys
+
+SECONDS = 8
+
+
+def test_the_server_refuses(smollm2: str, other_tokenizer: str) -> None:
+    """Both models have the same `vocab_size`, which is all that vLLM itself compares."""
+    command = [sys.executable, "-m", "slipstream", "serve", smollm2, "--drafter", other_tokenizer]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+    assert result.returncode == 2
+    said = "".join(result.stderr.split())
+    assert smollm2 in said
+    assert other_tokenizer in said
+    assert "id0is'<|endoftext|>'insmollm2-135mand'<s>'intiny-other-tokenizer" in said
+
+
+def test_the_offline_api_refuses(smollm2: str, other_tokenizer: str) -> None:
+    code = f"""
+import sys
+sys.modules.update(vllm=None, torch=None)  # importing either is an error from here on
+import slipstream
+try:
+    slipstream.LLM({smollm2!r}, speculative_model={other_tokenizer!r}, num_speculative_tokens=3)
+except slipstream.errors.SetupError as error:
+    print(error)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=SECONDS)
+    assert "differ at 49145 ids" in result.stdout, result.stderr

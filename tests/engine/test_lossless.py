@@ -1,0 +1,75 @@
+"""Promise 1: greedy output is the target's, token for token, whatever drafts.
+
+Float32, 20 prompts x up to 64 tokens, one by one and 8 at a time, prefix caching on, against bare vLLM.
+Two planted bugs show what this test can and cannot see: drafts from a wrong context cost acceptance
+only, wrong acceptance changes the text.
+"""
+
+from typing import Any
+
+import pytest
+
+from engine.prompts import PROMPTS
+from engine.runs import Run, run_arm
+
+NGRAM: dict[str, Any] = {"speculate": {"mode": "fixed", "num_draft_tokens": 3, "ngram": {"min": 2, "max": 5}}}
+
+
+@pytest.fixture(scope="module")
+def bare(smollm2: str) -> Run:
+    run = run_arm(smollm2, PROMPTS, speculate="off")
+    assert "spec_decode_num_drafts" not in run.counted
+    assert sum(len(tokens) for tokens in run.batched) > 1000
+    return run
+
+
+@pytest.fixture(scope="module")
+def ngram(smollm2: str) -> Run:
+    return run_arm(smollm2, PROMPTS, **NGRAM)
+
+
+def check_equal(run: Run, bare: Run) -> None:
+    assert run.single == bare.single
+    assert run.batched == bare.batched
+    assert run.counted["spec_decode_num_draft_tokens"] > 0
+    assert run.counted["prefix_cache_hits"] > 0
+
+
+def test_ngram(ngram: Run, bare: Run) -> None:
+    check_equal(ngram, bare)
+    assert ngram.acceptance > 0.2
+
+
+def test_draft_model(smollm2: str, drafter: str, bare: Run) -> None:
+    run = run_arm(smollm2, PROMPTS, drafter=drafter)
+    check_equal(run, bare)
+    assert run.acceptance > 0.1
+
+
+def test_medusa(smollm2: str, medusa_heads: str, bare: Run) -> None:
+    check_equal(run_arm(smollm2, PROMPTS, drafter=medusa_heads), bare)
+
+
+def test_eagle(smollm2: str, eagle_head: str, bare: Run) -> None:
+    eagle = {"mode": "fixed", "num_draft_tokens": 3, "drafter": {"model": eagle_head, "method": "eagle"}}
+    check_equal(run_arm(smollm2, PROMPTS, speculate=eagle), bare)
+
+
+def test_padded_draft_model(smollm2: str, padded_drafter: str, bare: Run) -> None:
+    """vLLM refuses this pair as it stands; Slipstream tells it to map the vocabularies."""
+    run = run_arm(smollm2, PROMPTS, single=False, drafter=padded_drafter)
+    assert run.batched == bare.batched
+    assert run.acceptance > 0.1
+
+
+def test_planted_off_by_one_in_the_drafts_context(smollm2: str, bare: Run, ngram: Run) -> None:
+    worker = "engine.planted.ShiftedContextWorker"
+    run = run_arm(smollm2, PROMPTS, single=False, worker_cls=worker, **NGRAM)
+    assert run.batched == bare.batched
+    assert run.acceptance < 0.5 * ngram.acceptance
+
+
+def test_planted_wrong_acceptance(smollm2: str, bare: Run) -> None:
+    worker = "engine.planted.AcceptsTooMuchWorker"
+    run = run_arm(smollm2, PROMPTS, single=False, worker_cls=worker, **NGRAM)
+    assert run.batched != bare.batched
