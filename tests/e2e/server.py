@@ -50,12 +50,16 @@ def running_server(folder: Path, *flags: str) -> Iterator[Server]:
             _wait_until_healthy(server, process)
             yield server
         finally:
-            os.killpg(process.pid, signal.SIGINT)
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            _stop(process)
+
+
+def _stop(process: "subprocess.Popen[bytes]") -> None:
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(30)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def _wait_until_healthy(server: Server, process: "subprocess.Popen[bytes]") -> None:

@@ -59,8 +59,11 @@ def test_quickstart(tmp_path: Path, smollm2: str) -> None:
 
 def test_client(tmp_path: Path, server: Server) -> None:
     result = run_example(tmp_path, "client.py", **{"localhost:8000": f"127.0.0.1:{server.port}"})
-    for kind in ("Completion", "Chat", "Stream"):
-        assert re.search(rf"^{kind}: \S+", result.stdout, re.MULTILINE)
+    parts = re.fullmatch(r"Completion:(.+)Chat:(.+)Stream:(.+)", result.stdout, re.DOTALL)
+    assert parts is not None
+    _, chat, stream = (part.strip() for part in parts.groups())
+    assert "Hello" in chat
+    assert chat == stream
 
 
 def test_the_config_file_is_valid() -> None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from vllm.v1.worker.cpu_worker import CPUWorker
+from slipstream.engine.worker import CPUWorker
 
 
 class ShiftedContextWorker(CPUWorker):

@@ -16,6 +16,8 @@ KV_CACHE_BYTES = 512 * 1024**2
 class Run:
     single: list[list[int]]
     batched: list[list[int]]
+    top_1: list[list[int]]
+    """Batched, sampled at a temperature, but from the one most probable token."""
     counted: dict[str, float]
 
     @property
@@ -36,14 +38,19 @@ def run_arm(target: str, prompts: Sequence[str], single: bool = True, **speculat
         **speculation,
     )
     one_by_one = [tokens for prompt in prompts for tokens in _generate(llm, [prompt])] if single else []
-    run = Run(one_by_one, _generate(llm, prompts), _counters(llm))
+    run = Run(
+        single=one_by_one,
+        batched=_generate(llm, prompts),
+        top_1=_generate(llm, prompts, temperature=0.7, top_k=1),
+        counted=_counters(llm),
+    )
     del llm
     gc.collect()
     return run
 
 
-def _generate(llm: Any, prompts: Sequence[str]) -> list[list[int]]:
-    sampling = slipstream.SamplingParams(temperature=0.0, max_tokens=MAX_TOKENS)
+def _generate(llm: Any, prompts: Sequence[str], temperature: float = 0.0, **sampled: Any) -> list[list[int]]:
+    sampling = slipstream.SamplingParams(temperature=temperature, max_tokens=MAX_TOKENS, **sampled)
     outputs = llm.generate(list(prompts), sampling, use_tqdm=False)
     return [list(output.outputs[0].token_ids) for output in outputs]
 

@@ -58,12 +58,15 @@ CONTRACT = (
     # slipstream.engine.start, .sampling
     Reliance("vllm:LLM", has=("generate", "chat", "get_metrics")),
     Reliance("vllm:SamplingParams"),
-    Reliance("vllm.entrypoints.cli.main:main", parameters=()),
+    Reliance("vllm.entrypoints.cli.serve:ServeSubcommand.cmd", parameters=("args",)),
+    Reliance("vllm.entrypoints.cli.serve:ServeSubcommand.validate", parameters=("args",)),
+    Reliance("vllm.entrypoints.cli.serve:ServeSubcommand.subparser_init", parameters=("subparsers",)),
+    Reliance("vllm.entrypoints.serve.utils.api_utils:cli_env_setup", parameters=()),
+    Reliance("vllm.logger:configure_logging_from_args", parameters=("args",)),
     Reliance(
         "vllm.engine.arg_utils:EngineArgs",
         has=("speculative_config", "disable_log_stats", *(f.name for f in dataclasses.fields(Deployment))),
     ),
-    Reliance("vllm.entrypoints.launchers.cli_args:make_arg_parser", parameters=("parser",)),
     Reliance("vllm.utils.argparse_utils:FlexibleArgumentParser", has=("parse_args",)),
     # slipstream.engine.arguments: what is sent must be known
     Reliance("vllm.config:SpeculativeConfig", has=tuple(sorted(VLLM_KEYS))),
@@ -96,6 +99,10 @@ CONTRACT = (
     ),
     # slipstream.config.speculation
     Reliance("vllm.v1.sample.rejection_sampler:MAX_SPEC_LEN", equals=MAX_DRAFT_TOKENS),
+    # slipstream.engine.patches.mend_expand_kernel, slipstream.engine.worker
+    Reliance("vllm.triton_utils:HAS_TRITON"),
+    Reliance("vllm.triton_utils.dispatcher:register_kernels", parameters=("overrides",)),
+    Reliance("vllm.v1.sample.rejection_sampler:expand_kernel"),
     # tests/engine/planted.py; the composition of proposers will stand on these too
     Reliance("vllm.v1.worker.cpu_worker:CPUWorker.init_device", parameters=()),
     Reliance(
@@ -127,8 +134,8 @@ def test_a_missing_symbol_is_named() -> None:
         Reliance("vllm:NoSuchThing").check()
     with pytest.raises(AssertionError, match=r"vllm:LLM has no fly"):
         Reliance("vllm:LLM", has=("fly",)).check()
-    with pytest.raises(AssertionError, match=r"main:main takes \(\)"):
-        Reliance("vllm.entrypoints.cli.main:main", parameters=("argv",)).check()
+    with pytest.raises(AssertionError, match=r"cli_env_setup takes \(\), not \('argv',\)"):
+        Reliance("vllm.entrypoints.serve.utils.api_utils:cli_env_setup", parameters=("argv",)).check()
 
 
 def test_every_option_of_vllms_form_is_known() -> None:

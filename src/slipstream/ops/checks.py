@@ -256,6 +256,12 @@ def _check_sampling(setup: Setup) -> Iterator[Finding]:
     if setup.deployment.logits_processors:
         reason = "vLLM refuses custom logits processors with speculation"
         yield Finding("sampling", Status.FAIL, reason, "remove logits_processors, or speculate off")
+    if setup.deployment.worker_cls != "auto" and setup.host.platform == "cpu":
+        reason = (
+            f"worker_cls={setup.deployment.worker_cls} replaces Slipstream's worker, which mends vLLM's "
+            "sampling with speculation on CPU (vllm-project/vllm#55005)"
+        )
+        yield Finding("sampling", Status.WARN, reason, "derive it from slipstream.engine.worker.CPUWorker")
     reason = "requests with min_p or logit_bias are refused by vLLM while speculation is on"
     yield Finding("sampling", Status.WARN, reason, "speculate off, if your clients send them")
 

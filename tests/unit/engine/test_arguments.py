@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from slipstream.config import Deployment, choose, read_speculation
-from slipstream.engine.arguments import speculative_config
+from slipstream.engine.arguments import engine_arguments, speculative_config
 from slipstream.engine.start import server_flags
 from unit.folders import write_model
 
@@ -64,14 +64,37 @@ def test_vllms_form_comes_out_as_it_went_in(given: dict[str, Any]) -> None:
     assert made_of(speculative_config=given) == given
 
 
-def test_the_server_listens_on_loopback_unless_told() -> None:
+def test_on_cpu_the_worker_is_ours() -> None:
+    choice = choose(read_speculation({})[0], Deployment("m"), None)
+    assert engine_arguments(choice, "cpu")["worker_cls"] == "slipstream.engine.worker.CPUWorker"
+    assert "worker_cls" not in engine_arguments(choice, "cuda")
+
+
+def test_off_adds_nothing_to_vllm() -> None:
     choice = choose(read_speculation({"speculate": "off"})[0], Deployment("m"), None)
-    assert server_flags(choice, ["m"]) == ["m", "--host", "127.0.0.1"]
-    assert server_flags(choice, ["m", "--host=0.0.0.0"]) == ["m", "--host=0.0.0.0"]
-    assert server_flags(choice, ["m", "--uds", "/s"]) == ["m", "--uds", "/s"]
+    assert engine_arguments(choice, "cpu") == {}
+
+
+def test_the_server_listens_on_loopback_unless_told() -> None:
+    assert server_flags({}, ["m"]) == ["m", "--host", "127.0.0.1"]
+    assert server_flags({}, ["m", "--host=0.0.0.0"]) == ["m", "--host=0.0.0.0"]
+    assert server_flags({}, ["m", "--uds", "/s"]) == ["m", "--uds", "/s"]
+
+
+def test_our_arguments_become_flags_unless_the_user_has_set_them() -> None:
+    ours = {"speculative_config": {"method": "ngram"}, "worker_cls": "ours"}
+    flags = server_flags(ours, ["m", "--worker_cls", "theirs", "--host", "h"])
+    assert flags == [
+        "m",
+        "--worker_cls",
+        "theirs",
+        "--host",
+        "h",
+        "--speculative-config",
+        '{"method": "ngram"}',
+    ]
 
 
 def test_the_model_flag_of_older_guides_becomes_the_argument() -> None:
-    choice = choose(read_speculation({"speculate": "off"})[0], Deployment("m"), None)
-    flags = server_flags(choice, ["--port", "1", "--model", "m", "--host", "h"])
+    flags = server_flags({}, ["--port", "1", "--model", "m", "--host", "h"])
     assert flags == ["m", "--port", "1", "--host", "h"]

@@ -1,0 +1,11 @@
+"""The worker that vLLM runs for us on CPU, by dotted path (`worker_cls`)."""
+
+from vllm.v1.worker import cpu_worker
+
+from slipstream.engine.patches import mend_expand_kernel
+
+
+class CPUWorker(cpu_worker.CPUWorker):
+    def init_device(self) -> None:
+        mend_expand_kernel()
+        super().init_device()
