@@ -12,7 +12,7 @@ completion = client.completions.create(
 )
 print("Completion:", completion.choices[0].text)
 
-messages = [{"role": "user", "content": "Say hello in three languages."}]
+messages = [{"role": "user", "content": "What is the capital of France?"}]
 request = {"model": model, "messages": messages, "max_tokens": 32, "temperature": 0}
 chat = client.chat.completions.create(**request)
 print("Chat:", chat.choices[0].message.content)

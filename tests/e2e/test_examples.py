@@ -62,7 +62,7 @@ def test_client(tmp_path: Path, server: Server) -> None:
     parts = re.fullmatch(r"Completion:(.+)Chat:(.+)Stream:(.+)", result.stdout, re.DOTALL)
     assert parts is not None
     _, chat, stream = (part.strip() for part in parts.groups())
-    assert "Hello" in chat
+    assert "Paris" in chat
     assert chat == stream
 
 

@@ -140,7 +140,7 @@ def offered_tokens(method: str, checkpoint: Checkpoint | None) -> int | None:
 def _num_draft_tokens(config: SpeculationConfig, offered: int | None) -> tuple[int, str]:
     if config.num_draft_tokens is not None:
         return config.num_draft_tokens, "asked for"
-    why = "auto: fixed at a modest number until the planner exists"
+    why = "auto keeps it fixed and modest until the planner exists"
     if offered is not None and offered < AUTO_K:
         return offered, f"{why}; the drafter offers {offered}"
     return AUTO_K, why
