@@ -46,6 +46,6 @@ def write_tokenizer(folder: Path, words: tuple[str, ...], special: tuple[str, ..
     tokenizer.save(str(folder / "tokenizer.json"))
 
 
-def write_weights(folder: Path, parameters: int) -> None:
-    header = json.dumps({"w": {"dtype": "BF16", "shape": [parameters], "data_offsets": [0, 0]}}).encode()
+def write_weights(folder: Path, parameters: int, dtype: str = "BF16") -> None:
+    header = json.dumps({"w": {"dtype": dtype, "shape": [parameters], "data_offsets": [0, 0]}}).encode()
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)

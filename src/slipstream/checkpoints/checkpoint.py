@@ -2,19 +2,21 @@
 
 import json
 import math
-import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from slipstream.checkpoints import hub
 from slipstream.errors import CheckpointError
 
-BYTES_OF_DTYPE = {
-    "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2,
-    "F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1,
-    "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1,
-}  # fmt: skip
+FLOATS = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+# Bytes of the types in safetensors files. Floats are loaded in the engine's dtype, the rest (quantized
+# weights) as they are.
+STORED_FLOATS = ("F64", "F32", "F16", "BF16")
+STORED_OTHERS = {"I64": 8, "U64": 8, "I32": 4, "U32": 4, "I16": 2, "U16": 2}
+PICKLED = (".bin", ".pt", ".pth", ".ckpt")
 
 
 @dataclass(frozen=True)
@@ -28,12 +30,24 @@ class Checkpoint:
     def is_local(self) -> bool:
         return Path(self.name).expanduser().is_dir()
 
+    @cached_property
+    def folder(self) -> Path | None:
+        """The files on this machine: the folder itself, or the snapshot in the Hugging Face cache."""
+        if self.is_local:
+            return Path(self.name).expanduser()
+        config = hub.fetch(self.name, "config.json", self.revision)
+        return config.parent if config else None
+
     def file(self, filename: str) -> Path | None:
         """The local path of a small file of this checkpoint; fetched from the hub if need be."""
-        if self.is_local:
-            path = Path(self.name).expanduser() / filename
-            return path if path.exists() else None
-        return _file_from_hub(self.name, filename, self.revision)
+        if self.folder is None:
+            return None
+        path = self.folder / filename
+        if path.exists():
+            return path
+        if self.is_local or self._has_weights_here:  # nothing more would be on the hub
+            return None
+        return hub.fetch(self.name, filename, self.revision)
 
     def json(self, filename: str) -> dict[str, Any]:
         """A JSON file of this checkpoint; empty if it has none."""
@@ -71,11 +85,11 @@ class Checkpoint:
 
     @property
     def generates_text(self) -> bool:
-        """Whether vLLM would serve it as a generating model, judged by its architecture's name."""
-        names = self.architectures
-        return not names or any(
-            n.endswith(("CausalLM", "ConditionalGeneration", "LMHeadModel")) for n in names
-        )
+        """Whether vLLM would serve it as a decoder that generates, judged by the signs of the checkpoint."""
+        if self.config.get("is_encoder_decoder") or self.file("modules.json"):  # the latter: an embedder
+            return False
+        endings = ("CausalLM", "ConditionalGeneration", "LMHeadModel")
+        return not self.architectures or any(name.endswith(endings) for name in self.architectures)
 
     @property
     def contains_drafter(self) -> bool:
@@ -92,6 +106,8 @@ class Checkpoint:
             return str(self.config.get("speculators_model_type", "eagle3"))
         if model_type in ("medusa", "mlp_speculator"):
             return model_type
+        if "medusa_num_heads" in self.config:  # checkpoints from before model_type was written
+            return "medusa"
         if "Eagle3" in names or "eagle3" in name:
             return "eagle3"
         if "Eagle" in names or model_type == "eagle" or "eagle-" in name:
@@ -104,48 +120,63 @@ class Checkpoint:
             return "mtp"
         return "draft_model"
 
-    @cached_property
-    def safetensors_files(self) -> tuple[Path, ...]:
-        """The weight files on this machine; empty where the weights are not here (yet)."""
-        if self.is_local:
-            return tuple(sorted(Path(self.name).expanduser().glob("*.safetensors")))
-        config = self.file("config.json")
-        return tuple(sorted(config.parent.glob("*.safetensors"))) if config else ()
-
     @property
     def has_only_pickled_weights(self) -> bool:
-        """True for a local folder whose weights could only be loaded by unpickling."""
-        if not self.is_local or self.safetensors_files:
-            return False
-        folder = Path(self.name).expanduser()
-        return any(any(folder.glob(pattern)) for pattern in ("*.bin", "*.pt", "*.pth"))
+        """Whether its weights could only be loaded by unpickling; False where that is not known."""
+        names = self._weight_names
+        return bool(names) and not any(name.endswith(".safetensors") for name in names)
 
     @cached_property
     def num_parameters(self) -> int | None:
-        """Parameters in the weight files, or from the hub's metadata; None if neither is to be had."""
-        if self.safetensors_files:
-            return sum(_count_parameters(file) for file in self.safetensors_files)
-        total_bytes = (self.json("model.safetensors.index.json").get("metadata") or {}).get("total_size")
-        if total_bytes:
-            return int(total_bytes) // self.bytes_per_parameter()
-        return None
+        """Numbers in the weight files; None where the weights are not here."""
+        return sum(count for _, count in self._stored_tensors) or None
 
-    def bytes_per_parameter(self, dtype: str = "auto") -> int:
-        if dtype in ("auto", "half"):
-            dtype = str(self.text_config.get("dtype") or self.text_config.get("torch_dtype") or "bfloat16")
-            if dtype == "float32":
-                dtype = "bfloat16"  # what vLLM's dtype="auto" makes of a float32 checkpoint: two bytes
-        return BYTES_OF_DTYPE.get(dtype, 2)
+    def weight_bytes(self, dtype: str = "auto") -> int | None:
+        """Bytes of the weights when loaded in `dtype`; from the index where the weights are not here."""
+        width = self.bytes_per_float(dtype)
+        if self._stored_tensors:
+            return sum(
+                count * (width if stored in STORED_FLOATS else STORED_OTHERS.get(stored, 1))
+                for stored, count in self._stored_tensors
+            )
+        index = self.json("model.safetensors.index.json").get("metadata") or {}
+        return index.get("total_size")
+
+    def bytes_per_float(self, dtype: str = "auto") -> int:
+        """vLLM's dtype="auto" takes the checkpoint's, and two bytes for float32."""
+        if dtype in FLOATS:
+            return FLOATS[dtype]
+        if dtype == "float":
+            return 4
+        return 2
 
     def kv_bytes_per_token(self, dtype: str = "auto") -> int | None:
-        """Bytes of KV cache for one token of one request; None where the config does not tell."""
+        """Bytes of KV cache for one token with plain attention; None where the config does not tell."""
         config = self.text_config
         layers, heads = config.get("num_hidden_layers"), config.get("num_attention_heads")
         if not layers or not heads or not self.hidden_size:
             return None
         head_dim = config.get("head_dim") or self.hidden_size // heads
         kv_heads = config.get("num_key_value_heads") or heads
-        return int(2 * layers * kv_heads * head_dim * self.bytes_per_parameter(dtype))
+        return int(2 * layers * kv_heads * head_dim * self.bytes_per_float(dtype))
+
+    @property
+    def _has_weights_here(self) -> bool:
+        return any(_is_weight_file(path.name) for path in self.folder.iterdir()) if self.folder else False
+
+    @cached_property
+    def _weight_names(self) -> tuple[str, ...]:
+        if self.folder is not None and (self.is_local or self._has_weights_here):
+            names = [path.name for path in self.folder.iterdir()]
+        else:
+            names = hub.list_files(self.name, self.revision)
+        return tuple(name for name in names if _is_weight_file(name))
+
+    @cached_property
+    def _stored_tensors(self) -> tuple[tuple[str, int], ...]:
+        """(stored type, number of elements) of every tensor here."""
+        files = sorted(self.folder.glob("*.safetensors")) if self.folder else []
+        return tuple(tensor for file in files for tensor in _read_header(file))
 
 
 def open_checkpoint(name: str, revision: str | None = None) -> Checkpoint:
@@ -160,40 +191,15 @@ def open_checkpoint(name: str, revision: str | None = None) -> Checkpoint:
     return checkpoint
 
 
-def _file_from_hub(repo: str, filename: str, revision: str | None) -> Path | None:
-    from huggingface_hub import hf_hub_download, try_to_load_from_cache
-    from huggingface_hub.errors import (
-        EntryNotFoundError,
-        HFValidationError,
-        RepositoryNotFoundError,
-    )
-
-    try:
-        cached = try_to_load_from_cache(repo, filename, revision=revision)
-        if isinstance(cached, str):
-            return Path(cached)
-        if cached is not None:  # the hub has said before that there is no such file
-            return None
-        return Path(hf_hub_download(repo, filename, revision=revision))
-    except RepositoryNotFoundError as error:
-        raise CheckpointError(f"{repo}: no such model on the hub, and no such folder here.") from error
-    except HFValidationError as error:
-        raise CheckpointError(f"{repo}: no such folder, and not a Hugging Face id ({error}).") from error
-    except EntryNotFoundError:
-        # LocalEntryNotFoundError is one of these: offline, and the file was never fetched.
-        if filename == "config.json":
-            raise CheckpointError(
-                f"{repo}: not on this machine, and the hub cannot be reached. "
-                "Download it first (hf download) or give a folder."
-            ) from None
-        return None
-    except OSError as error:
-        raise CheckpointError(f"{repo}: {filename} cannot be fetched: {error}") from error
+def _is_weight_file(name: str) -> bool:
+    return name.endswith((".safetensors", *PICKLED)) and not name.startswith(("training_args", "optimizer"))
 
 
-def _count_parameters(file: Path) -> int:
-    """Parameters in one safetensors file, from its header alone."""
+def _read_header(file: Path) -> Iterator[tuple[str, int]]:
+    """(type, number of elements) of each tensor in a safetensors file, from its header alone."""
     with file.open("rb") as stream:
-        (length,) = struct.unpack("<Q", stream.read(8))
+        length = int.from_bytes(stream.read(8), "little")
         header = json.loads(stream.read(length))
-    return sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
+    for name, entry in header.items():
+        if name != "__metadata__":
+            yield entry["dtype"], math.prod(entry["shape"])

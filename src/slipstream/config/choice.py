@@ -53,6 +53,8 @@ def choose(config: SpeculationConfig, deployment: Deployment, target: Checkpoint
         return _choose_drafter(config, config.drafter, target)
     if not config.proposers and (reason := _reason_to_stay_off(deployment, target)):
         return Choice(None, f"auto, and {reason}")
+    if config.suffix and config.num_draft_tokens is None:
+        return Choice("suffix", "asked for", why_so_many="as many as vLLM finds worth it", vllm=config.vllm)
     tokens, why_so_many = _num_draft_tokens(config, None)
     common: dict[str, Any] = {
         "num_draft_tokens": tokens, "why_so_many": why_so_many, "vllm": config.vllm,
@@ -78,8 +80,10 @@ def _reason_to_stay_off(deployment: Deployment, target: Checkpoint | None) -> st
         return "vLLM refuses custom logits processors with speculation"
     if target is None:
         return ""
+    if deployment.runner == "pooling" or deployment.convert not in ("auto", "none"):
+        return "the model is run for pooling, not for generating"
     if not target.generates_text:
-        return f"{', '.join(target.architectures)} does not generate text"
+        return f"the model ({', '.join(target.architectures)}) is no decoder that generates text"
     if target.contains_drafter:
         return "the checkpoint names its own target and drafter, which vLLM starts"
     if min_p := default_min_p(deployment, target):
@@ -93,7 +97,7 @@ def _choose_drafter(config: SpeculationConfig, drafter: Drafter, target: Checkpo
         method, why = checkpoint.drafter_method, "told from the drafter's checkpoint"
     else:
         method, why = str(drafter.method), "asked for"
-    tokens, why_so_many = _num_draft_tokens(config, offered_tokens(method, checkpoint))
+    tokens, why_so_many = _num_draft_tokens(config, offered_tokens(method, checkpoint or target))
     options = dict(config.vllm)
     if method == "draft_model" and target and checkpoint and _differ_in_padding(target, checkpoint):
         options.setdefault("use_heterogeneous_vocab", True)
@@ -126,7 +130,7 @@ def offered_tokens(method: str, checkpoint: Checkpoint | None) -> int | None:
     """How many tokens a drafter offers per step; None if it can draft any number."""
     if checkpoint is None:
         return None
-    config = checkpoint.config
+    config = checkpoint.text_config
     keys = {
         "medusa": ("num_heads", "medusa_num_heads"),
         "mlp_speculator": ("n_predict",),

@@ -35,6 +35,9 @@ class Deployment:
     max_num_seqs: int | None = None
     gpu_memory_utilization: float = 0.92
     kv_cache_memory_bytes: int | None = None
+    runner: str = "auto"
+    convert: str = "auto"
+    hf_token: str | None = None
     generation_config: str = "auto"
     logits_processors: str | None = None
     worker_cls: str = "auto"
@@ -46,12 +49,16 @@ class Deployment:
         known: dict[str, Any] = {}
         for field in fields(cls):
             value = arguments.get(field.name)
-            if field.name != "model" and value is not None:
-                kind = next(k for k in (bool, int, float, str) if k.__name__ in str(field.type))
-                try:
-                    known[field.name] = value if kind is bool else kind(value)
-                except ValueError:  # such as --max-model-len 32k: vLLM reads it, the checks do without
-                    continue
+            if field.name == "model" or not value:
+                continue
+            if "int" in str(field.type):
+                value = _whole_number(str(value))
+            elif "float" in str(field.type):
+                value = float(value)
+            elif "str" in str(field.type):
+                value = str(value).removeprefix("torch.")
+            if value is not None:
+                known[field.name] = value
         return cls(model, **known)
 
     @classmethod
@@ -81,3 +88,14 @@ def read_vllm_config(path: str) -> dict[str, Any]:
         return {}
     items = content.items() if isinstance(content, dict) else ()
     return {str(key).replace("-", "_"): value for key, value in items}
+
+
+def _whole_number(text: str) -> int | None:
+    """As vLLM reads it: 2k is 2000, 2K is 2048; auto, -1 and the like are None."""
+    units = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+    number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1)
+    try:
+        value = int(float(number) * unit)
+    except ValueError:
+        return None
+    return value if value > 0 else None

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from slipstream.config import Choice, Deployment
+from slipstream.config.deployment import read_vllm_config
 from slipstream.engine import environment
 from slipstream.engine.arguments import engine_arguments
 from slipstream.engine.patches import when_configured
@@ -80,19 +81,27 @@ def _parse_as_vllm(flags: Sequence[str]) -> tuple[Any, Any]:
 
 
 def server_flags(ours: Mapping[str, Any], flags: Sequence[str]) -> list[str]:
-    """Our arguments and the user's flags, which win. The server listens on loopback unless told."""
-    result = list(flags)
-    if "--model" in result[:-1]:  # as older guides have it; `vllm serve` wants it first and bare
-        position = result.index("--model")
-        result = [result[position + 1], *result[:position], *result[position + 2 :]]
-    given = {flag.partition("=")[0].replace("_", "-") for flag in flags}
-    if not given & {"--host", "--uds"}:
-        result += ["--host", "127.0.0.1"]
-    for name, value in ours.items():
-        flag = f"--{name.replace('_', '-')}"
-        if flag not in given:
+    """Our arguments and the user's, which win. The server listens on loopback unless told."""
+    result = _model_first(flags)
+    given = {flag.partition("=")[0].lstrip("-").replace("-", "_") for flag in flags if flag.startswith("--")}
+    if "--config" in result[:-1]:
+        given |= read_vllm_config(result[result.index("--config") + 1]).keys()
+    defaults = {} if given & {"host", "uds"} else {"host": "127.0.0.1"}
+    for name, value in {**defaults, **ours}.items():
+        if name not in given or name == "speculative_config":  # what the user wrote of it is in ours
+            flag = f"--{name.replace('_', '-')}"
             result += [flag, value if isinstance(value, str) else json.dumps(value)]
     return result
+
+
+def _model_first(flags: Sequence[str]) -> list[str]:
+    """`--model M`, as older guides have it, becomes the bare first argument that `vllm serve` wants."""
+    for position, flag in enumerate(flags):
+        name, equals, value = flag.partition("=")
+        if name == "--model":
+            rest = flags[position + 1 :] if equals else flags[position + 2 :]
+            return [value if equals else flags[position + 1], *flags[:position], *rest]
+    return list(flags)
 
 
 def _surroundings(deployment: Deployment, choice: Choice) -> environment.Environment:

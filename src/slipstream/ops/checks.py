@@ -138,7 +138,7 @@ def _check_head_shape(setup: Setup) -> Iterator[Finding]:
 
 def _check_num_draft_tokens(setup: Setup) -> Iterator[Finding]:
     choice = setup.choice
-    offered = offered_tokens(choice.method or "", setup.drafter)
+    offered = offered_tokens(choice.method or "", setup.drafter or setup.target)
     if offered is None or choice.num_draft_tokens is None:
         return
     tokens = choice.num_draft_tokens
@@ -201,46 +201,45 @@ def _heads_divide(checkpoint: Checkpoint, ranks: int) -> Finding:
 
 
 def _check_memory(setup: Setup) -> Iterator[Finding]:
-    """Weights and KV cache of both models against what vLLM will find at start."""
+    """Weights and KV cache of both models against what vLLM will find at start.
+
+    Fails where vLLM's own rule or plain arithmetic does; the KV cache is an estimate for plain attention.
+    """
     host, deployment = setup.host, setup.deployment
     models = [model for model in (setup.target, setup.drafter) if model is not None]
     if setup.target is None or host.available_memory is None or host.total_memory is None:
         return
     ranks = deployment.tensor_parallel_size * deployment.pipeline_parallel_size
     dtype = deployment.dtype
-    weights = sum((m.num_parameters or 0) * m.bytes_per_parameter(dtype) for m in models) / ranks
-    per_token = sum(m.kv_bytes_per_token(dtype) or 0 for m in models) / ranks
+    weights = sum(model.weight_bytes(dtype) or 0 for model in models) / ranks
+    per_token = sum(model.kv_bytes_per_token(dtype) or 0 for model in models) / ranks
     length = deployment.max_model_len or setup.target.text_config.get("max_position_embeddings") or 0
 
     space = host.environ.get("VLLM_CPU_KVCACHE_SPACE") if host.platform == "cpu" else None
     explicit = int(space) * GIB if space else deployment.kv_cache_memory_bytes
     budget = deployment.gpu_memory_utilization * host.total_memory
     cache = explicit if explicit is not None else budget - weights
+    free = f"{host.available_memory / GIB:.1f} of {host.total_memory / GIB:.1f} GiB are free"
     numbers = (
-        f"weights {weights / GIB:.2f} GiB, KV {per_token * length / GIB:.2f} GiB for one request of "
-        f"{length} tokens; {host.available_memory / GIB:.1f} of {host.total_memory / GIB:.1f} GiB are free"
+        f"weights {weights / GIB:.2f} GiB, KV about {per_token * length / GIB:.2f} GiB for one request of "
+        f"{length} tokens; {free}"
     )
-    if weights + (explicit or 0) > host.available_memory:
-        fix = "a smaller model or KV cache (kv_cache_memory_bytes), or more ranks (tensor_parallel_size)"
-        yield Finding("memory", Status.FAIL, numbers, fix)
+    if weights > host.available_memory and not deployment.quantization:
+        fix = "a smaller or quantized model, or more ranks (tensor_parallel_size)"
+        yield Finding("memory", Status.FAIL if host.platform == "cpu" else Status.WARN, numbers, fix)
+    elif explicit is not None and explicit > host.available_memory:
+        reason = f"a KV cache of {explicit / GIB:.1f} GiB is asked for; {free}"
+        yield Finding("memory", Status.FAIL, reason, "a smaller kv_cache_memory_bytes")
     elif explicit is None and budget > host.available_memory:
         share = 0.95 * host.available_memory / host.total_memory
         reason = f"{numbers}; vLLM will ask for {deployment.gpu_memory_utilization:.0%} of all and stop"
-        yield Finding(
-            "memory",
-            Status.FAIL,
-            reason,
-            f"gpu_memory_utilization={share:.2f}, or kv_cache_memory_bytes",
-        )
-    elif per_token * length > cache:
+        fix = f"gpu_memory_utilization={share:.2f}, or kv_cache_memory_bytes"
+        yield Finding("memory", Status.FAIL, reason, fix)
+    elif per_token * length > cache > 0:
         fits = int(cache / per_token)
-        reason = f"{numbers}; the KV cache of {cache / GIB:.2f} GiB holds {fits} tokens"
-        yield Finding(
-            "memory",
-            Status.FAIL,
-            reason,
-            f"max_model_len={fits}, or a larger kv_cache_memory_bytes",
-        )
+        reason = f"{numbers}; the KV cache of {cache / GIB:.2f} GiB holds about {fits} tokens"
+        fix = f"max_model_len={fits}, or a larger kv_cache_memory_bytes"
+        yield Finding("memory", Status.WARN, reason, fix)
     else:
         yield Finding("memory", Status.PASS, numbers)
 

@@ -4,6 +4,7 @@
 """
 
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from slipstream.checkpoints import Checkpoint, open_checkpoint
@@ -48,7 +49,7 @@ def examine(deployment: Deployment, config: SpeculationConfig, host: Host | None
     """Run every check that applies. Reads small files only."""
     host = host or look_at_host()
     findings = [_check_vllm(host)]
-    target, finding = _open_target(deployment)
+    target, finding = _open_target(deployment, host)
     findings.append(finding)
     if finding.status is Status.FAIL:
         return Examination(tuple(findings), None)
@@ -74,13 +75,28 @@ def _check_vllm(host: Host) -> Finding:
     return Finding("vllm", Status.PASS, f"vLLM {host.vllm_version} for {host.platform}")
 
 
-def _open_target(deployment: Deployment) -> tuple[Checkpoint | None, Finding]:
+def _open_target(deployment: Deployment, host: Host) -> tuple[Checkpoint | None, Finding]:
     name = deployment.model
-    if "://" in name or name.endswith(".gguf"):
-        reason = f"{name} cannot be looked into from here, so most checks are left out"
+    if reason := _why_opaque(deployment, host):
+        reason = f"{name} is not looked into ({reason}), so most checks are left out"
         return None, Finding("target", Status.WARN, reason, "check a local copy of the model")
     try:
         target = open_checkpoint(name, deployment.revision)
     except CheckpointError as error:
         return None, Finding("target", Status.FAIL, str(error), "give a model folder or a Hugging Face id")
     return target, Finding("target", Status.PASS, describe(target))
+
+
+def _why_opaque(deployment: Deployment, host: Host) -> str:
+    """Targets that vLLM may be able to load though their config cannot be read here."""
+    name = deployment.model
+    if ":" in name or name.endswith(".gguf"):
+        return "an address or a GGUF file"
+    if deployment.hf_token:
+        return "it needs the hf_token"
+    if host.environ.get("VLLM_USE_MODELSCOPE", "").lower() in ("1", "true"):
+        return "it comes from ModelScope"
+    folder = Path(name).expanduser()
+    if (folder / "params.json").exists() and not (folder / "config.json").exists():
+        return "in Mistral's format"
+    return ""

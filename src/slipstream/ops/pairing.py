@@ -13,6 +13,7 @@ from slipstream.checkpoints import (
     open_checkpoint,
     read_vocabulary,
 )
+from slipstream.checkpoints.hub import cached_models
 from slipstream.config.choice import offered_tokens
 from slipstream.errors import CheckpointError
 from slipstream.planning.prediction import best_num_draft_tokens, speedup
@@ -54,7 +55,7 @@ def find_candidates(places: Sequence[str]) -> list[str]:
     With no places, everything in the local Hugging Face cache.
     """
     if not places:
-        return _cached_models()
+        return cached_models()
     names: list[str] = []
     for place in places:
         folder = Path(place).expanduser()
@@ -111,14 +112,3 @@ def _why_not(target: Checkpoint, vocabulary: Vocabulary | None, drafter: Checkpo
     if drafter.num_parameters and target.num_parameters and drafter.num_parameters >= target.num_parameters:
         return "not smaller than the target"
     return ""
-
-
-def _cached_models() -> list[str]:
-    from huggingface_hub import scan_cache_dir
-    from huggingface_hub.errors import CacheNotFound
-
-    try:
-        cache = scan_cache_dir()
-    except CacheNotFound:
-        return []
-    return sorted(repo.repo_id for repo in cache.repos if repo.repo_type == "model")

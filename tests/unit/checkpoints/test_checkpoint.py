@@ -6,13 +6,15 @@ import pytest
 
 from slipstream.checkpoints import Checkpoint, open_checkpoint
 from slipstream.errors import CheckpointError
-from unit.folders import write_head, write_model
+from unit.folders import write_head, write_model, write_weights
 
 
 def test_sizes_come_from_the_small_files(tmp_path: Path) -> None:
     checkpoint = open_checkpoint(write_model(tmp_path / "m", parameters=12345))
     assert checkpoint.num_parameters == 12345
     assert checkpoint.vocab_size == 8
+    assert checkpoint.weight_bytes() == 2 * 12345
+    assert checkpoint.weight_bytes("float32") == 4 * 12345
     # 2 (K and V) x 2 layers x 2 KV heads x 16 wide x 2 bytes
     assert checkpoint.kv_bytes_per_token() == 256
     assert checkpoint.kv_bytes_per_token("float32") == 512
@@ -28,6 +30,7 @@ def test_multimodal_configs_nest_the_language_model(tmp_path: Path) -> None:
     [
         ("m", {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}, "draft_model"),
         ("m", {"model_type": "medusa"}, "medusa"),
+        ("m", {"medusa_num_heads": 5, "medusa_num_layers": 1}, "medusa"),
         ("m", {"model_type": "mlp_speculator"}, "mlp_speculator"),
         ("m", {"architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama"}, "eagle3"),
         ("m", {"architectures": ["EagleLlamaForCausalLM"], "model_type": "llama"}, "eagle"),
@@ -47,6 +50,12 @@ def test_pickled_weights_are_seen(tmp_path: Path) -> None:
     assert not open_checkpoint(str(folder)).has_only_pickled_weights
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     assert open_checkpoint(str(folder)).has_only_pickled_weights
+
+
+def test_quantized_weights_are_counted_as_they_are_stored(tmp_path: Path) -> None:
+    folder = Path(write_model(tmp_path / "m"))
+    write_weights(folder, 1000, dtype="F8_E4M3")
+    assert open_checkpoint(str(folder)).weight_bytes("bfloat16") == 1000
 
 
 @pytest.mark.parametrize("name", ["/no/such/folder", "./nowhere", "a/b/c"])
@@ -74,7 +83,9 @@ def test_an_id_is_found_in_the_hugging_face_cache(tmp_path: Path, monkeypatch: p
     refs.mkdir()
     (refs / "main").write_text("abc")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda *_, **__: pytest.fail("asked the hub"))
     checkpoint = Checkpoint("org/name")
     assert checkpoint.config["model_type"] == "llama"
     assert checkpoint.num_parameters == 77
     assert json.loads((snapshot / "config.json").read_text()) == checkpoint.config
+    assert checkpoint.file("generation_config.json") is None  # a whole snapshot has it or has it not

@@ -1,5 +1,7 @@
 from pathlib import Path
 
+import pytest
+
 from slipstream.config import Deployment
 
 
@@ -22,8 +24,25 @@ def test_no_model_at_first_sight() -> None:
     assert Deployment.from_flags(["--port", "80"]) is None
 
 
-def test_what_only_vllm_can_read_is_left_to_it() -> None:
-    assert Deployment.from_flags(["m", "--max-model-len", "32k"]) == Deployment("m")
+@pytest.mark.parametrize(
+    ("text", "number"), [("2k", 2000), ("2K", 2048), ("1.5g", 1_500_000_000), ("64", 64)]
+)
+def test_numbers_as_vllm_reads_them(text: str, number: int) -> None:
+    assert Deployment.from_flags(["m", "--kv-cache-memory-bytes", text]) == Deployment(
+        "m", kv_cache_memory_bytes=number
+    )
+
+
+@pytest.mark.parametrize("value", ["auto", "-1", -1, None, "many"])
+def test_what_is_no_number_is_left_to_vllm(value: object) -> None:
+    assert Deployment.from_arguments("m", {"max_model_len": value}) == Deployment("m")
+
+
+def test_python_values() -> None:
+    given = {"dtype": "torch.float32", "logits_processors": [], "gpu_memory_utilization": 0.5}
+    assert Deployment.from_arguments("m", given) == Deployment(
+        "m", dtype="float32", gpu_memory_utilization=0.5
+    )
 
 
 def test_vllms_config_file(tmp_path: Path) -> None:

@@ -49,6 +49,7 @@ def test_a_drafter(tmp_path: Path) -> None:
     [
         {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 2, "prompt_lookup_max": 4},
         {"method": "suffix", "num_speculative_tokens": 8, "suffix_decoding_max_tree_depth": 9},
+        {"method": "suffix"},
         {"method": "mtp", "num_speculative_tokens": 1},
         {"method": "custom_class", "model": "pkg.mod.Cls", "num_speculative_tokens": 2},
         {
@@ -95,6 +96,14 @@ def test_our_arguments_become_flags_unless_the_user_has_set_them() -> None:
     ]
 
 
+def test_what_stands_in_vllms_config_file_wins_too(tmp_path: Path) -> None:
+    file = tmp_path / "vllm.yaml"
+    file.write_text("host: 0.0.0.0\nworker-cls: theirs\n")
+    flags = ["m", "--config", str(file)]
+    assert server_flags({"worker_cls": "ours"}, flags) == flags
+
+
 def test_the_model_flag_of_older_guides_becomes_the_argument() -> None:
     flags = server_flags({}, ["--port", "1", "--model", "m", "--host", "h"])
     assert flags == ["m", "--port", "1", "--host", "h"]
+    assert server_flags({}, ["--model=m", "--host", "h"]) == ["m", "--host", "h"]

@@ -70,10 +70,27 @@ def test_models_that_are_not_there(target: str) -> None:
     assert "/no/such" in only(run(target, speculation={"drafter": "/no/such"}), "drafter", Status.FAIL).reason
 
 
-def test_a_target_that_cannot_be_looked_into_is_left_to_vllm() -> None:
-    examination = run("s3://bucket/model")
+@pytest.mark.parametrize(
+    ("name", "run_as", "environ"),
+    [
+        ("s3://bucket/model", {}, {}),
+        ("org/model-GGUF:Q4_K_M", {}, {}),
+        ("/models/file.gguf", {}, {}),
+        ("org/private", {"hf_token": "secret"}, {}),
+        ("org/there", {}, {"VLLM_USE_MODELSCOPE": "True"}),
+    ],
+)
+def test_a_target_that_cannot_be_looked_into_is_left_to_vllm(
+    name: str, run_as: dict[str, Any], environ: dict[str, str]
+) -> None:
+    examination = run(name, replace(HOST, environ=environ), **run_as)
     assert only(examination, "target", Status.WARN)
     assert examination.require_sound().method == "ngram"
+
+
+def test_mistrals_own_format_is_left_to_vllm(tmp_path: Path) -> None:
+    (tmp_path / "params.json").write_text("{}")
+    assert only(run(str(tmp_path)), "target", Status.WARN)
 
 
 def test_wrong_tokenizer_names_both_and_what_differs(target: str, tmp_path: Path) -> None:
@@ -125,6 +142,14 @@ def test_k_against_what_the_heads_offer(target: str, tmp_path: Path) -> None:
     assert "has 2 heads" in only(examination, "K", Status.FAIL).reason
 
 
+def test_mtp_layers_are_in_the_target(tmp_path: Path) -> None:
+    target = write_model(tmp_path / "deepseek", num_nextn_predict_layers=2)
+    mtp = {"speculate": {"drafter": {"method": "mtp"}}}
+    assert run(target, speculation=mtp).require_sound().num_draft_tokens == 2
+    three = {"speculative_config": {"method": "mtp", "num_speculative_tokens": 3}}
+    assert "multiple of the 2" in only(run(target, speculation=three), "K", Status.FAIL).reason
+
+
 def test_mlp_speculator_is_refused(target: str, tmp_path: Path) -> None:
     mlp = write_head(tmp_path / "h", model_type="mlp_speculator", n_predict=3, emb_dim=64)
     assert only(run(target, speculation={"drafter": mlp}), "proposer", Status.FAIL)
@@ -150,8 +175,10 @@ def test_memory(target: str) -> None:
     assert not run(target, full, kv_cache_memory_bytes=GIB).failed
     huge = only(run(target, kv_cache_memory_bytes=100 * GIB), "memory", Status.FAIL)
     assert "kv_cache_memory_bytes" in huge.fix
-    tight = only(run(target, kv_cache_memory_bytes=256 * 100), "memory", Status.FAIL)
+    tight = only(run(target, kv_cache_memory_bytes=256 * 100), "memory", Status.WARN)
     assert "max_model_len=100" in tight.fix
+    empty = replace(HOST, available_memory=1000)
+    assert "quantized" in only(run(target, empty, kv_cache_memory_bytes=1), "memory", Status.FAIL).fix
 
 
 def test_default_min_p_turns_auto_off_and_fails_what_was_asked_for(target: str) -> None:
@@ -171,7 +198,14 @@ def test_custom_logits_processors_turn_auto_off(target: str) -> None:
 
 def test_models_that_do_not_generate_are_left_alone(tmp_path: Path) -> None:
     bert = write_model(tmp_path / "bert", architectures=["BertModel"])
-    assert run(bert).require_sound().method is None
+    whisper = write_model(
+        tmp_path / "w", architectures=["WhisperForConditionalGeneration"], is_encoder_decoder=True
+    )
+    embedder = write_model(tmp_path / "embedder")
+    (tmp_path / "embedder" / "modules.json").write_text("[]")
+    for model in (bert, whisper, embedder):
+        assert run(model).require_sound().method is None
+    assert run(write_model(tmp_path / "m"), runner="pooling").require_sound().method is None
 
 
 def test_a_checkpoint_with_its_own_drafter_is_left_to_vllm(tmp_path: Path) -> None:
