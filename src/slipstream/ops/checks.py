@@ -61,7 +61,8 @@ def _check_proposer(setup: Setup) -> Iterator[Finding]:
     if choice.method is None:
         yield Finding("proposer", Status.PASS, f"no speculation: {choice.why}")
         return
-    reason = f"{choice.proposer}, K={choice.num_draft_tokens} ({choice.why}; {choice.why_so_many})"
+    tokens = "K" if choice.num_draft_tokens is None else f"K={choice.num_draft_tokens}"
+    reason = f"{choice.proposer} ({choice.why}), {tokens} ({choice.why_so_many})"
     yield Finding("proposer", Status.PASS, f"{reason}, on vLLM's {setup.runner} model runner")
     if choice.method == "mlp_speculator":
         reason = "vLLM 0.32 reads an mlp_speculator's config and then stops with 'Unknown method'"
