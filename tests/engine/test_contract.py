@@ -103,6 +103,7 @@ CONTRACT = (
     Reliance("vllm.triton_utils:HAS_TRITON"),
     Reliance("vllm.triton_utils.dispatcher:register_kernels", parameters=("overrides",)),
     Reliance("vllm.v1.sample.rejection_sampler:expand_kernel"),
+    Reliance("vllm.v1.sample.ops.topk_topp_sampler:apply_top_k_only", parameters=("logits", "k")),
     # tests/engine/planted.py; the composition of proposers will stand on these too
     Reliance("vllm.v1.worker.cpu_worker:CPUWorker.init_device", parameters=()),
     Reliance(

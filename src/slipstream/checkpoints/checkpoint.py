@@ -66,9 +66,10 @@ class Checkpoint:
 
     @cached_property
     def text_config(self) -> dict[str, Any]:
-        """The language model's part of the config; multimodal models nest it."""
-        nested = self.config.get("text_config") or self.config.get("llm_config")
-        return nested if isinstance(nested, dict) else self.config
+        """The language model's part of the config; multimodal models and `speculators` heads nest it."""
+        keys = ("text_config", "llm_config", "transformer_layer_config")
+        nested = next((self.config[key] for key in keys if isinstance(self.config.get(key), dict)), None)
+        return self.config if nested is None else nested
 
     @property
     def architectures(self) -> tuple[str, ...]:
@@ -103,7 +104,8 @@ class Checkpoint:
         name = self.name.lower()
         names = " ".join(self.architectures)
         if self.contains_drafter:
-            return str(self.config.get("speculators_model_type", "eagle3"))
+            kind = str(self.config.get("speculators_model_type", "eagle3"))
+            return {"peagle": "eagle3", "dflash2": "dflash"}.get(kind, kind)
         if model_type in ("medusa", "mlp_speculator"):
             return model_type
         if "medusa_num_heads" in self.config:  # checkpoints from before model_type was written
@@ -119,6 +121,11 @@ class Checkpoint:
         if model_type.endswith("_mtp") or model_type == "mtp":
             return "mtp"
         return "draft_model"
+
+    @property
+    def drafts_in_parallel(self) -> bool:
+        """P-EAGLE heads, which vLLM runs as eagle3 if it is told so."""
+        return self.config.get("speculators_model_type") == "peagle"
 
     @property
     def has_only_pickled_weights(self) -> bool:
@@ -175,7 +182,10 @@ class Checkpoint:
     @cached_property
     def _stored_tensors(self) -> tuple[tuple[str, int], ...]:
         """(stored type, number of elements) of every tensor here."""
+        index = self.json("model.safetensors.index.json").get("weight_map")
+        listed = set(index.values()) if index else None  # some folders hold the weights a second time
         files = sorted(self.folder.glob("*.safetensors")) if self.folder else []
+        files = [file for file in files if listed is None or file.name in listed]
         return tuple(tensor for file in files for tensor in _read_header(file))
 
 
@@ -199,7 +209,12 @@ def _read_header(file: Path) -> Iterator[tuple[str, int]]:
     """(type, number of elements) of each tensor in a safetensors file, from its header alone."""
     with file.open("rb") as stream:
         length = int.from_bytes(stream.read(8), "little")
-        header = json.loads(stream.read(length))
+        try:
+            header = json.loads(stream.read(length)) if 0 < length < file.stat().st_size else None
+        except ValueError:
+            header = None
+    if not isinstance(header, dict):
+        raise CheckpointError(f"{file}: not a safetensors file; a Git LFS pointer that was not fetched?")
     for name, entry in header.items():
         if name != "__metadata__":
             yield entry["dtype"], math.prod(entry["shape"])

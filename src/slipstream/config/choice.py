@@ -15,8 +15,9 @@ from slipstream.checkpoints import (
     open_checkpoint,
     read_vocabulary,
 )
-from slipstream.config.deployment import Deployment
+from slipstream.config.deployment import Deployment, opaque_reason
 from slipstream.config.speculation import Drafter, Ngram, SpeculationConfig
+from slipstream.errors import CheckpointError
 
 AUTO_K = 3
 
@@ -34,6 +35,8 @@ class Choice:
     ngram: Ngram | None = None
     custom_class: str | None = None
     vllm: Mapping[str, Any] = field(default_factory=dict)
+    left_to_vllm: bool = False
+    """The target's checkpoint names its own drafter, and vLLM starts it without being asked."""
 
     @property
     def proposer(self) -> str:
@@ -50,9 +53,13 @@ def choose(config: SpeculationConfig, deployment: Deployment, target: Checkpoint
     if config.mode == "off":
         return Choice(None, "speculate is off")
     if config.drafter is not None:
-        return _choose_drafter(config, config.drafter, target)
-    if not config.proposers and (reason := _reason_to_stay_off(deployment, target)):
-        return Choice(None, f"auto, and {reason}")
+        return _choose_drafter(config, config.drafter, deployment, target)
+    if config.mode == "auto" and not config.proposers:
+        if target is not None and target.contains_drafter:
+            why = "the target's checkpoint names its own drafter, which vLLM starts"
+            return Choice(None, why, left_to_vllm=True)
+        if reason := _reason_to_stay_off(deployment, target):
+            return Choice(None, f"auto, and {reason}")
     if config.suffix and config.num_draft_tokens is None:
         return Choice("suffix", "asked for", why_so_many="as many as vLLM finds worth it", vllm=config.vllm)
     tokens, why_so_many = _num_draft_tokens(config, None)
@@ -77,28 +84,32 @@ def default_min_p(deployment: Deployment, target: Checkpoint | None) -> float:
 def _reason_to_stay_off(deployment: Deployment, target: Checkpoint | None) -> str:
     """Why speculation that nobody asked for by name would break what works without it."""
     if deployment.logits_processors:
-        return "vLLM refuses custom logits processors with speculation"
-    if target is None:
-        return ""
+        return "vLLM does not run custom logits processors with speculation"
+    if deployment.async_scheduling:
+        return "vLLM refuses n-gram lookup with async_scheduling"
     if deployment.runner == "pooling" or deployment.convert not in ("auto", "none"):
         return "the model is run for pooling, not for generating"
+    if target is None:
+        return ""
     if not target.generates_text:
         return f"the model ({', '.join(target.architectures)}) is no decoder that generates text"
-    if target.contains_drafter:
-        return "the checkpoint names its own target and drafter, which vLLM starts"
     if min_p := default_min_p(deployment, target):
         return f"the model's generation_config.json sets min_p={min_p}, which vLLM refuses with speculation"
     return ""
 
 
-def _choose_drafter(config: SpeculationConfig, drafter: Drafter, target: Checkpoint | None) -> Choice:
-    checkpoint = open_checkpoint(drafter.model, drafter.revision) if drafter.model else None
+def _choose_drafter(
+    config: SpeculationConfig, drafter: Drafter, deployment: Deployment, target: Checkpoint | None
+) -> Choice:
+    checkpoint = _open_drafter(drafter, deployment)
     if checkpoint and not drafter.method:
         method, why = checkpoint.drafter_method, "told from the drafter's checkpoint"
     else:
         method, why = str(drafter.method), "asked for"
     tokens, why_so_many = _num_draft_tokens(config, offered_tokens(method, checkpoint or target))
     options = dict(config.vllm)
+    if checkpoint and checkpoint.drafts_in_parallel:
+        options.setdefault("parallel_drafting", True)
     if method == "draft_model" and target and checkpoint and _differ_in_padding(target, checkpoint):
         options.setdefault("use_heterogeneous_vocab", True)
     return Choice(
@@ -110,6 +121,16 @@ def _choose_drafter(config: SpeculationConfig, drafter: Drafter, target: Checkpo
         drafter_checkpoint=checkpoint,
         vllm=options,
     )
+
+
+def _open_drafter(drafter: Drafter, deployment: Deployment) -> Checkpoint | None:
+    if drafter.model is None:
+        return None
+    if reason := opaque_reason(drafter.model, deployment):
+        if drafter.method is None:
+            raise CheckpointError(f"{drafter.model}: not looked into ({reason}); write its method as well")
+        return None
+    return open_checkpoint(drafter.model, drafter.revision)
 
 
 def _differ_in_padding(target: Checkpoint, drafter: Checkpoint) -> bool:
@@ -142,8 +163,11 @@ def offered_tokens(method: str, checkpoint: Checkpoint | None) -> int | None:
 
 
 def _num_draft_tokens(config: SpeculationConfig, offered: int | None) -> tuple[int, str]:
-    if config.num_draft_tokens is not None:
-        return config.num_draft_tokens, "asked for"
+    tokens = config.num_draft_tokens
+    if tokens is not None and config.mode == "auto" and offered is not None and offered < tokens:
+        return offered, f"at most {tokens} asked for, the drafter offers {offered}"
+    if tokens is not None:
+        return tokens, "asked for"
     why = "auto keeps it fixed and modest until the planner exists"
     if offered is not None and offered < AUTO_K:
         return offered, f"{why}; the drafter offers {offered}"

@@ -32,9 +32,16 @@ def split_flags(flags: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
             raise ConfigError("--speculative-config is given both whole and in parts; keep one")
         arguments["speculative_config"] = dotted
     if "--config" in rest[:-1]:
-        in_file = read_vllm_config(rest[rest.index("--config") + 1])
-        arguments = {k: v for k, v in in_file.items() if k in SPECULATION_ARGUMENTS} | arguments
+        arguments = _from_config_file(rest[rest.index("--config") + 1]) | arguments
     return arguments, rest
+
+
+def _from_config_file(path: str) -> dict[str, Any]:
+    """vLLM turns every key of its --config file into a flag, so only a key that is vLLM's can stand there."""
+    found = {k: v for k, v in read_vllm_config(path).items() if k in SPECULATION_ARGUMENTS}
+    if other := sorted(found.keys() - {"speculative_config"}):
+        raise ConfigError(f"{path}: {', '.join(other)} cannot stand there; give it as a flag instead")
+    return found
 
 
 class _Parser(argparse.ArgumentParser):

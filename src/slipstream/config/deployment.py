@@ -4,6 +4,7 @@ Read from keyword arguments or from a command line without importing vLLM, so th
 first. Flags that are not looked at here are vLLM's business.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -16,7 +17,7 @@ SHORT_FLAGS = {
     "-pp": "pipeline_parallel_size",
     "-dp": "data_parallel_size",
 }
-SWITCHES = ("trust_remote_code",)
+SWITCHES = ("async_scheduling",)
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,6 @@ class Deployment:
     pipeline_parallel_size: int = 1
     data_parallel_size: int = 1
     max_model_len: int | None = None
-    max_num_seqs: int | None = None
     gpu_memory_utilization: float = 0.92
     kv_cache_memory_bytes: int | None = None
     runner: str = "auto"
@@ -41,7 +41,7 @@ class Deployment:
     generation_config: str = "auto"
     logits_processors: str | None = None
     worker_cls: str = "auto"
-    trust_remote_code: bool = False
+    async_scheduling: bool = False
 
     @classmethod
     def from_arguments(cls, model: str, arguments: Mapping[str, Any]) -> Self:
@@ -54,7 +54,7 @@ class Deployment:
             if "int" in str(field.type):
                 value = _whole_number(str(value))
             elif "float" in str(field.type):
-                value = float(value)
+                value = _fraction(str(value))
             elif "str" in str(field.type):
                 value = str(value).removeprefix("torch.")
             if value is not None:
@@ -88,6 +88,28 @@ def read_vllm_config(path: str) -> dict[str, Any]:
         return {}
     items = content.items() if isinstance(content, dict) else ()
     return {str(key).replace("-", "_"): value for key, value in items}
+
+
+def opaque_reason(name: str, deployment: Deployment) -> str:
+    """Why vLLM may be able to load a model though its files cannot be read here; empty if they can."""
+    if ":" in name or name.endswith(".gguf"):
+        return "an address or a GGUF file"
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        mistral = (folder / "params.json").exists() and not (folder / "config.json").exists()
+        return "in Mistral's format" if mistral else ""
+    if deployment.hf_token:
+        return "it needs the hf_token"
+    if os.environ.get("VLLM_USE_MODELSCOPE", "").lower() in ("1", "true"):
+        return "it comes from ModelScope"
+    return ""
+
+
+def _fraction(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 def _whole_number(text: str) -> int | None:

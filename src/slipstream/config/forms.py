@@ -72,12 +72,17 @@ def read_speculation(arguments: Mapping[str, Any]) -> tuple[SpeculationConfig, l
     if len(used) > 1:
         written = "; ".join(f"{form} form: {', '.join(names)}" for form, names in used.items())
         raise ConfigError(f"speculation is given in {len(used)} forms ({written}); keep one of them")
-    if forms["vLLM's"]:
-        return _read_vllm_form(given), notes
-    if forms["the classic"]:
+    if not forms["vLLM's"] and not forms["the classic"]:
+        return _read_our_form(given), notes
+    try:
+        if forms["vLLM's"]:
+            return _read_vllm_form(given), notes
         config, more_notes = _read_classic_form(given)
         return config, notes + more_notes
-    return _read_our_form(given), notes
+    except ConfigError as error:  # in the words that the user wrote
+        raise ConfigError(
+            str(error).replace("speculate.num_draft_tokens", "num_speculative_tokens")
+        ) from None
 
 
 def _read_our_form(given: Mapping[str, Any]) -> SpeculationConfig:
@@ -85,6 +90,8 @@ def _read_our_form(given: Mapping[str, Any]) -> SpeculationConfig:
     config = _read_speculate(speculate)
     if drafter is None:
         return config
+    if not isinstance(drafter, str | os.PathLike):
+        raise ConfigError(f"drafter={drafter!r}: write a folder or a Hugging Face id")
     if config.drafter is not None:
         raise ConfigError(
             f"drafter={drafter!r} is given beside speculate.drafter={config.drafter.model!r}; keep one"
@@ -99,8 +106,8 @@ def _read_speculate(speculate: Any) -> SpeculationConfig:
         return speculate
     if isinstance(speculate, Mapping):
         return SpeculationConfig.build(dict(speculate))
-    if isinstance(speculate, bool):  # YAML reads a bare `off` as False
-        return SpeculationConfig(mode="auto" if speculate else "off")
+    if isinstance(speculate, bool):
+        return SpeculationConfig.build({"mode": speculate})
     if not isinstance(speculate, str | os.PathLike):
         raise ConfigError(f"speculate={speculate!r}: write auto, off, fixed:K, a file, or a mapping")
     text = os.fspath(speculate)
@@ -144,6 +151,10 @@ def _translate_vllm_keys(options: Options) -> Options:
     if tokens is not None:
         result |= {"mode": "fixed", "num_draft_tokens": tokens}
     method, model = options.pop("method", None), options.pop("model", None)
+    if isinstance(method, str) and method.endswith("_mtp"):  # vLLM's older names: deepseek_mtp, ...
+        method = "mtp"
+    if method == "custom_class" and model is None:
+        raise ConfigError("speculative_config: custom_class needs model, the dotted path of the class")
     if method == "ngram_gpu":
         raise ConfigError("speculative_config: method ngram_gpu is not supported; write ngram")
     if method == "extract_hidden_states":
@@ -217,6 +228,8 @@ def _read_classic_form(given: Mapping[str, Any]) -> tuple[SpeculationConfig, lis
     notes = []
     limit = given.get("speculative_disable_by_batch_size")
     if limit is not None:
+        if not isinstance(limit, int) or limit < 1:
+            raise ConfigError(f"speculative_disable_by_batch_size={limit!r}: write a whole number above 0")
         if tokens is None:
             raise ConfigError(
                 "speculative_disable_by_batch_size needs num_speculative_tokens; write for example 3"

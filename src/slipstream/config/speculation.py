@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from slipstream.errors import ConfigError
 
@@ -90,6 +90,12 @@ class SpeculationConfig(_Options):
     """Dotted path of a proposer class of your own, as in vLLM's `custom_class`."""
     vllm: dict[str, Any] = Field(default_factory=dict)
     """Further keys of vLLM's `speculative_config`, passed on unchanged."""
+
+    @field_validator("mode", mode="before")
+    @classmethod
+    def _as_yaml_reads_it(cls, mode: Any) -> Any:
+        """YAML takes a bare `off` for False."""
+        return {False: "off", True: "auto"}[mode] if isinstance(mode, bool) else mode
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -9,11 +9,12 @@ CPU_WORKER = "slipstream.engine.worker.CPUWorker"
 
 def engine_arguments(choice: Choice, platform: str) -> dict[str, Any]:
     """What Slipstream adds to the user's arguments; nothing at all without speculation."""
-    config = speculative_config(choice)
-    if config is None:
-        return {}
-    worker = {"worker_cls": CPU_WORKER} if platform == "cpu" else {}
-    return {"speculative_config": config, **worker}
+    ours: dict[str, Any] = {}
+    if config := speculative_config(choice):
+        ours["speculative_config"] = config
+    if platform == "cpu" and (config or choice.left_to_vllm):
+        ours["worker_cls"] = CPU_WORKER
+    return ours
 
 
 def speculative_config(choice: Choice) -> dict[str, Any] | None:

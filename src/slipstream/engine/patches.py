@@ -66,3 +66,19 @@ def _expand(
     num_tokens = cu_num_tokens.diff(prepend=cu_num_tokens.new_zeros(1))
     values = input_val.masked_fill(input_val == replace_from, replace_to)
     output.copy_(values.repeat_interleave(num_tokens))
+
+
+def mend_top_k_of_nothing() -> None:
+    """Keep the engine alive on CPU when a step verifies no draft token of a request that has a top-k.
+
+    Why: vLLM 0.32 then takes the largest k of an empty batch, which torch refuses, and the engine dies
+    with every request in it. It happens at the last token of a request. Call it in every worker.
+    """
+    from vllm.v1.sample.ops import topk_topp_sampler
+
+    original = topk_topp_sampler.apply_top_k_only
+
+    def apply_top_k_only(logits: "torch.Tensor", k: "torch.Tensor") -> "torch.Tensor":
+        return original(logits, k) if logits.shape[0] else logits
+
+    topk_topp_sampler.apply_top_k_only = apply_top_k_only

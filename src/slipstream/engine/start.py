@@ -1,6 +1,7 @@
 """Starting vLLM: the offline engine and the OpenAI-compatible server."""
 
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -107,5 +108,7 @@ def _model_first(flags: Sequence[str]) -> list[str]:
 def _surroundings(deployment: Deployment, choice: Choice) -> environment.Environment:
     if installed_vllm()[1] != "cpu":
         return environment.Environment({})
-    ranks = deployment.tensor_parallel_size * deployment.pipeline_parallel_size
+    ranks = math.prod(
+        (deployment.tensor_parallel_size, deployment.pipeline_parallel_size, deployment.data_parallel_size)
+    )
     return environment.cpu_environment(choice, ranks, os.environ)

@@ -14,6 +14,7 @@ from slipstream.config.choice import default_min_p, offered_tokens
 from slipstream.ops.host import GIB, Host
 
 USUAL_SIZE_RATIO = 0.05
+SYNCHRONOUS_METHODS = ("ngram", "suffix", "medusa", "custom_class", "mlp_speculator")
 
 
 class Status(StrEnum):
@@ -57,9 +58,15 @@ def describe(checkpoint: Checkpoint) -> str:
 
 
 def _check_proposer(setup: Setup) -> Iterator[Finding]:
-    choice = setup.choice
+    choice, target = setup.choice, setup.target
+    if target is not None and target.contains_drafter and not choice.left_to_vllm:
+        verifier = (target.config["speculators_config"].get("verifier") or {}).get(
+            "name_or_path", "its target"
+        )
+        reason = f"vLLM starts the drafter that {target.name} names, whatever is asked for"
+        yield Finding("proposer", Status.FAIL, reason, f"serve {verifier} itself, or leave speculate on auto")
     if choice.method is None:
-        yield Finding("proposer", Status.PASS, f"no speculation: {choice.why}")
+        yield Finding("proposer", Status.PASS, f"none of Slipstream's: {choice.why}")
         return
     tokens = "K" if choice.num_draft_tokens is None else f"K={choice.num_draft_tokens}"
     reason = f"{choice.proposer} ({choice.why}), {tokens} ({choice.why_so_many})"
@@ -70,9 +77,19 @@ def _check_proposer(setup: Setup) -> Iterator[Finding]:
     if choice.method == "suffix" and not setup.host.has_arctic_inference:
         reason = "suffix decoding needs the arctic-inference package, which is not installed"
         yield Finding("proposer", Status.FAIL, reason, "pip install arctic-inference==0.1.1")
+    if choice.method in SYNCHRONOUS_METHODS and setup.deployment.async_scheduling:
+        reason = f"vLLM refuses {choice.method} with async_scheduling"
+        yield Finding("proposer", Status.FAIL, reason, "remove async_scheduling")
+    if choice.method == "mtp" and setup.drafter is None and target is not None and not _has_mtp(target):
+        reason = f"the config of {target.name} shows no MTP layers"
+        yield Finding("proposer", Status.FAIL, reason, "leave mtp out, or take a model that has them")
     if choice.method == "dspark" and setup.runner == "V1":
         reason = "dspark runs on vLLM's V2 model runner only, and this set-up uses V1"
         yield Finding("proposer", Status.FAIL, reason, "take a CUDA machine with VLLM_USE_V2_MODEL_RUNNER=1")
+
+
+def _has_mtp(target: Checkpoint) -> bool:
+    return any("mtp" in key or "nextn" in key for key in (*target.config, *target.text_config))
 
 
 def _check_drafter_files(setup: Setup) -> Iterator[Finding]:
@@ -82,7 +99,7 @@ def _check_drafter_files(setup: Setup) -> Iterator[Finding]:
     yield Finding("drafter", Status.PASS, describe(drafter))
     if drafter.has_only_pickled_weights:
         reason = f"{drafter.name} has pickled weights only, and unpickling can run anything"
-        fix = "convert them: load with transformers and save_pretrained, which writes safetensors"
+        fix = "convert them: torch.load(file, weights_only=True), then safetensors.torch.save_file"
         yield Finding("drafter", Status.FAIL, reason, fix)
 
 
@@ -93,13 +110,20 @@ def _check_tokenizer(setup: Setup) -> Iterator[Finding]:
         return
     tokenizer = Checkpoint(setup.deployment.tokenizer) if setup.deployment.tokenizer else target
     theirs, ours = read_vocabulary(tokenizer), read_vocabulary(drafter)
+    mapped = bool(setup.choice.vllm.get("use_heterogeneous_vocab"))
+    if target.vocab_size != drafter.vocab_size and not mapped:
+        reason = f"vocab_size is {target.vocab_size} in the target and {drafter.vocab_size} in the drafter"
+        fix = "take a drafter of the target's own family; use_heterogeneous_vocab maps what both have"
+        yield Finding("tokenizer", Status.FAIL, f"{reason}; vLLM refuses that", fix)
+    if mapped and setup.choice.vllm.get("draft_sample_method", "greedy") != "greedy":
+        reason = "use_heterogeneous_vocab, which this pair needs, works with greedy drafts only"
+        yield Finding("tokenizer", Status.FAIL, reason, "remove draft_sample_method")
     if theirs is None or ours is None:
         missing = tokenizer.name if theirs is None else drafter.name
         reason = f"{missing} has no tokenizer files, so the tokens cannot be compared"
         yield Finding("tokenizer", Status.WARN, reason, "add the tokenizer files to the folder")
         return
     comparison = compare_vocabularies(theirs, ours)
-    mapped = bool(setup.choice.vllm.get("use_heterogeneous_vocab"))
     if comparison.agreement is Agreement.DIFFERENT and not mapped:
         share = comparison.shared_tokens / max(len(theirs.tokens), 1)
         fix = "take a drafter of the target's own family (slipstream pair TARGET finds those here)"
@@ -108,33 +132,39 @@ def _check_tokenizer(setup: Setup) -> Iterator[Finding]:
         yield Finding("tokenizer", Status.FAIL, comparison.describe(), fix)
     elif comparison.agreement is Agreement.SAME:
         yield Finding("tokenizer", Status.PASS, comparison.describe())
-        if target.vocab_size != drafter.vocab_size:
+        if target.vocab_size != drafter.vocab_size and mapped:
             reason = (
                 f"same tokens, but the tables are padded to {target.vocab_size} and {drafter.vocab_size}; "
                 "vLLM refuses that as it stands, so Slipstream sets use_heterogeneous_vocab"
             )
             yield Finding("tokenizer", Status.PASS, reason)
+    elif comparison.agreement is Agreement.UNKNOWN:
+        fix = "make sure that both are of one family; otherwise hardly a draft will be accepted"
+        yield Finding("tokenizer", Status.WARN, comparison.describe(), fix)
     else:
-        fix = "nothing is wrong with the output; drafts of those tokens will be rejected"
+        fix = "the output stays right; drafts of those tokens will be rejected"
         yield Finding("tokenizer", Status.WARN, comparison.describe(), fix)
 
 
 def _check_head_shape(setup: Setup) -> Iterator[Finding]:
-    """A head reads the target's hidden state, so it must have been made for this target."""
     target, drafter, method = setup.target, setup.drafter, setup.choice.method
     if target is None or drafter is None or method in (None, "draft_model"):
         return
-    config = drafter.config
-    hidden = config.get("target_hidden_size") or drafter.hidden_size
+    if reason := why_head_does_not_fit(target, drafter):
+        yield Finding("head", Status.FAIL, reason, f"take a {method} head that was trained for this target")
+
+
+def why_head_does_not_fit(target: Checkpoint, head: Checkpoint) -> str:
+    """A head reads the target's hidden state, so it must have been made for this target."""
+    config = head.config
+    hidden = config.get("target_hidden_size") or head.hidden_size
     if hidden and target.hidden_size and hidden != target.hidden_size:
-        reason = f"{drafter.name} is made for hidden size {hidden}, {target.name} has {target.hidden_size}"
-        yield Finding("head", Status.FAIL, reason, f"take a {method} head that was trained for this target")
-    if method == "medusa":
-        return  # vLLM takes the vocabulary from the target
-    vocab = drafter.vocab_size
-    if vocab and target.vocab_size and vocab != target.vocab_size and "draft_vocab_size" not in config:
-        reason = f"{drafter.name} is made for {vocab} tokens, {target.name} has {target.vocab_size}"
-        yield Finding("head", Status.FAIL, reason, f"take a {method} head that was trained for this target")
+        return f"{head.name} is made for hidden size {hidden}, {target.name} has {target.hidden_size}"
+    if head.drafter_method == "medusa" or "draft_vocab_size" in config:
+        return ""  # vLLM takes the vocabulary from the target, or the head has a map to it
+    if head.vocab_size and target.vocab_size and head.vocab_size != target.vocab_size:
+        return f"{head.name} is made for {head.vocab_size} tokens, {target.name} has {target.vocab_size}"
+    return ""
 
 
 def _check_num_draft_tokens(setup: Setup) -> Iterator[Finding]:
@@ -173,7 +203,7 @@ def _check_parallelism(setup: Setup) -> Iterator[Finding]:
     ranks = setup.deployment.tensor_parallel_size
     choice = setup.choice
     if setup.target is not None and ranks > 1:
-        yield _heads_divide(setup.target, ranks)
+        yield from _heads_divide(setup.target, ranks)
     if choice.drafter is None:
         return
     draft_ranks = choice.drafter.tensor_parallel_size or ranks
@@ -189,16 +219,19 @@ def _check_parallelism(setup: Setup) -> Iterator[Finding]:
             "parallelism", Status.FAIL, reason, f"set the drafter's tensor parallel size to {ranks}"
         )
     elif setup.drafter is not None and draft_ranks > 1 and choice.method == "draft_model":
-        yield _heads_divide(setup.drafter, draft_ranks)
+        yield from _heads_divide(setup.drafter, draft_ranks)
 
 
-def _heads_divide(checkpoint: Checkpoint, ranks: int) -> Finding:
+def _heads_divide(checkpoint: Checkpoint, ranks: int) -> Iterator[Finding]:
     heads = checkpoint.text_config.get("num_attention_heads")
-    if heads and heads % ranks:
+    if not heads:
+        return
+    if heads % ranks:
         reason = f"{checkpoint.name} has {heads} attention heads, which do not split over {ranks} ranks"
         divisors = [str(n) for n in range(1, heads + 1) if heads % n == 0]
-        return Finding("parallelism", Status.FAIL, reason, f"tensor parallel size {', '.join(divisors)}")
-    return Finding("parallelism", Status.PASS, f"{heads} heads of {checkpoint.name} over {ranks} ranks")
+        yield Finding("parallelism", Status.FAIL, reason, f"tensor parallel size {', '.join(divisors)}")
+    else:
+        yield Finding("parallelism", Status.PASS, f"{heads} heads of {checkpoint.name} over {ranks} ranks")
 
 
 def _check_memory(setup: Setup) -> Iterator[Finding]:
@@ -216,8 +249,10 @@ def _check_memory(setup: Setup) -> Iterator[Finding]:
     per_token = sum(model.kv_bytes_per_token(dtype) or 0 for model in models) / ranks
     length = deployment.max_model_len or setup.target.text_config.get("max_position_embeddings") or 0
 
-    space = host.environ.get("VLLM_CPU_KVCACHE_SPACE") if host.platform == "cpu" else None
-    explicit = int(space) * GIB if space else deployment.kv_cache_memory_bytes
+    on_cpu = host.platform == "cpu"
+    space = host.environ.get("VLLM_CPU_KVCACHE_SPACE", "") if on_cpu else ""
+    explicit = int(space) * GIB if space.isdigit() else deployment.kv_cache_memory_bytes
+    serious = Status.FAIL if on_cpu else Status.WARN  # what a GPU has free is not known as well
     budget = deployment.gpu_memory_utilization * host.total_memory
     cache = explicit if explicit is not None else budget - weights
     free = f"{host.available_memory / GIB:.1f} of {host.total_memory / GIB:.1f} GiB are free"
@@ -227,15 +262,15 @@ def _check_memory(setup: Setup) -> Iterator[Finding]:
     )
     if weights > host.available_memory and not deployment.quantization:
         fix = "a smaller or quantized model, or more ranks (tensor_parallel_size)"
-        yield Finding("memory", Status.FAIL if host.platform == "cpu" else Status.WARN, numbers, fix)
+        yield Finding("memory", serious, numbers, fix)
     elif explicit is not None and explicit > host.available_memory:
         reason = f"a KV cache of {explicit / GIB:.1f} GiB is asked for; {free}"
-        yield Finding("memory", Status.FAIL, reason, "a smaller kv_cache_memory_bytes")
-    elif explicit is None and budget > host.available_memory:
+        yield Finding("memory", serious, reason, "a smaller kv_cache_memory_bytes")
+    elif budget > host.available_memory and (explicit is None or not on_cpu):
         share = 0.95 * host.available_memory / host.total_memory
         reason = f"{numbers}; vLLM will ask for {deployment.gpu_memory_utilization:.0%} of all and stop"
-        fix = f"gpu_memory_utilization={share:.2f}, or kv_cache_memory_bytes"
-        yield Finding("memory", Status.FAIL, reason, fix)
+        fix = f"gpu_memory_utilization={share:.2f}" + (", or kv_cache_memory_bytes" if on_cpu else "")
+        yield Finding("memory", serious, reason, fix)
     elif per_token * length > cache > 0:
         fits = int(cache / per_token)
         reason = f"{numbers}; the KV cache of {cache / GIB:.2f} GiB holds about {fits} tokens"
@@ -254,8 +289,8 @@ def _check_sampling(setup: Setup) -> Iterator[Finding]:
         fix = "generation_config='vllm' (--generation-config vllm), or speculate off"
         yield Finding("sampling", Status.FAIL, reason, fix)
     if setup.deployment.logits_processors:
-        reason = "vLLM refuses custom logits processors with speculation"
-        yield Finding("sampling", Status.FAIL, reason, "remove logits_processors, or speculate off")
+        reason = f"vLLM does not run logits processors with speculation: {setup.deployment.logits_processors}"
+        yield Finding("sampling", Status.FAIL, reason, "remove them, or speculate off")
     if setup.deployment.worker_cls != "auto" and setup.host.platform == "cpu":
         reason = (
             f"worker_cls={setup.deployment.worker_cls} replaces Slipstream's worker, which mends vLLM's "

@@ -3,12 +3,12 @@
 `examine` is what `slipstream doctor` prints and what `LLM` and `slipstream serve` run first.
 """
 
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from slipstream.checkpoints import Checkpoint, open_checkpoint
 from slipstream.config import Choice, Deployment, SpeculationConfig, choose
+from slipstream.config.deployment import opaque_reason
 from slipstream.errors import CheckpointError, SetupError
 from slipstream.ops.checks import CHECKS, Finding, Setup, Status, describe
 from slipstream.ops.host import SUPPORTED_VLLM, Host, look_at_host
@@ -49,7 +49,8 @@ def examine(deployment: Deployment, config: SpeculationConfig, host: Host | None
     """Run every check that applies. Reads small files only."""
     host = host or look_at_host()
     findings = [_check_vllm(host)]
-    target, finding = _open_target(deployment, host)
+    deployment = _as_run_here(deployment, host)
+    target, finding = _open_target(deployment)
     findings.append(finding)
     if finding.status is Status.FAIL:
         return Examination(tuple(findings), None)
@@ -61,8 +62,11 @@ def examine(deployment: Deployment, config: SpeculationConfig, host: Host | None
         return Examination(tuple(findings), None)
     setup = Setup(deployment, choice, host, target)
     for check in CHECKS:
-        findings.extend(check(setup))
-    return Examination(tuple(findings), choice)
+        try:
+            findings.extend(check(setup))
+        except CheckpointError as error:
+            findings.append(Finding("files", Status.FAIL, str(error), "repair or replace the file"))
+    return Examination(tuple(dict.fromkeys(findings)), choice)
 
 
 def _check_vllm(host: Host) -> Finding:
@@ -75,28 +79,27 @@ def _check_vllm(host: Host) -> Finding:
     return Finding("vllm", Status.PASS, f"vLLM {host.vllm_version} for {host.platform}")
 
 
-def _open_target(deployment: Deployment, host: Host) -> tuple[Checkpoint | None, Finding]:
+def _open_target(deployment: Deployment) -> tuple[Checkpoint | None, Finding]:
     name = deployment.model
-    if reason := _why_opaque(deployment, host):
-        reason = f"{name} is not looked into ({reason}), so most checks are left out"
-        return None, Finding("target", Status.WARN, reason, "check a local copy of the model")
     try:
-        target = open_checkpoint(name, deployment.revision)
+        reason = opaque_reason(name, deployment)
+        if (
+            not reason
+            and not Checkpoint(name).is_local
+            and Checkpoint(name, deployment.revision).folder is None
+        ):
+            reason = "it has no config.json"
+        target = None if reason else open_checkpoint(name, deployment.revision)
     except CheckpointError as error:
         return None, Finding("target", Status.FAIL, str(error), "give a model folder or a Hugging Face id")
+    if target is None:
+        reason = f"{name} is not looked into ({reason}), so most checks are left out"
+        return None, Finding("target", Status.WARN, reason, "check a local copy of the model")
     return target, Finding("target", Status.PASS, describe(target))
 
 
-def _why_opaque(deployment: Deployment, host: Host) -> str:
-    """Targets that vLLM may be able to load though their config cannot be read here."""
-    name = deployment.model
-    if ":" in name or name.endswith(".gguf"):
-        return "an address or a GGUF file"
-    if deployment.hf_token:
-        return "it needs the hf_token"
-    if host.environ.get("VLLM_USE_MODELSCOPE", "").lower() in ("1", "true"):
-        return "it comes from ModelScope"
-    folder = Path(name).expanduser()
-    if (folder / "params.json").exists() and not (folder / "config.json").exists():
-        return "in Mistral's format"
-    return ""
+def _as_run_here(deployment: Deployment, host: Host) -> Deployment:
+    """Logits processors count where they matter: V1 drops them under speculation, V2 runs them."""
+    processors = deployment.logits_processors or ", ".join(host.logits_processor_plugins) or None
+    on_v1 = host.runner(Choice("ngram", "")) == "V1"
+    return replace(deployment, logits_processors=processors if on_v1 else None)

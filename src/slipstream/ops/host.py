@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata, util
+from pathlib import Path
 
 import psutil
 
@@ -28,6 +29,8 @@ class Host:
     """Bytes, of the machine or of one GPU."""
     available_memory: int | None
     has_arctic_inference: bool
+    logits_processor_plugins: tuple[str, ...]
+    """Installed logits processors that vLLM loads by itself (entry points)."""
     environ: Mapping[str, str]
 
     @property
@@ -39,7 +42,11 @@ class Host:
         setting = self.environ.get("VLLM_USE_V2_MODEL_RUNNER")
         if setting is not None:
             return "V2" if setting.strip().lower() in ("1", "true") else "V1"
-        v1_only = choice.method in V1_ONLY_METHODS or choice.vllm.get("use_heterogeneous_vocab")
+        v1_only = (
+            choice.method in V1_ONLY_METHODS
+            or choice.vllm.get("use_heterogeneous_vocab")
+            or (choice.vllm.get("parallel_drafting") and choice.method not in ("dflash", "dspark"))
+        )
         return "V1" if self.platform == "cpu" or v1_only else "V2"
 
 
@@ -48,14 +55,16 @@ def look_at_host() -> Host:
     if platform == "cuda":
         total, available = _gpu_memory()
     else:
-        memory = psutil.virtual_memory()
-        total, available = memory.total, memory.available
+        total, available = _machine_memory()
     return Host(
         vllm_version=version,
         platform=platform,
         total_memory=total,
         available_memory=available,
         has_arctic_inference=util.find_spec("arctic_inference") is not None,
+        logits_processor_plugins=tuple(
+            point.name for point in metadata.entry_points(group="vllm.logits_processors")
+        ),
         environ=dict(os.environ),
     )
 
@@ -85,13 +94,27 @@ def require_vllm() -> None:
         )
 
 
+def _machine_memory() -> tuple[int, int]:
+    """(total, available) bytes, within the limit of the container, as vLLM counts them."""
+    memory = psutil.virtual_memory()
+    limit, used = _read_number("/sys/fs/cgroup/memory.max"), _read_number("/sys/fs/cgroup/memory.current")
+    if limit is None or limit >= memory.total:
+        return memory.total, memory.available
+    return limit, min(memory.available, limit - (used or 0))
+
+
+def _read_number(path: str) -> int | None:
+    try:
+        return int(Path(path).read_text())
+    except (OSError, ValueError):  # no such file, or "max"
+        return None
+
+
 def _gpu_memory() -> tuple[int | None, int | None]:
-    """(total, free) bytes of the smallest GPU, or Nones."""
-    command = [
-        "nvidia-smi",
-        "--query-gpu=memory.total,memory.free",
-        "--format=csv,noheader,nounits",
-    ]
+    """(total, free) bytes of the smallest GPU that may be used, or Nones."""
+    command = ["nvidia-smi", "--query-gpu=memory.total,memory.free", "--format=csv,noheader,nounits"]
+    if visible := os.environ.get("CUDA_VISIBLE_DEVICES"):
+        command += ["-i", visible]
     try:
         output = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout
         rows = [[int(cell) * 1024**2 for cell in line.split(",")] for line in output.splitlines() if line]

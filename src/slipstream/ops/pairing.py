@@ -16,9 +16,8 @@ from slipstream.checkpoints import (
 from slipstream.checkpoints.hub import cached_models
 from slipstream.config.choice import offered_tokens
 from slipstream.errors import CheckpointError
+from slipstream.ops.checks import why_head_does_not_fit
 from slipstream.planning.prediction import best_num_draft_tokens, speedup
-
-ASSUMED_ACCEPTANCE = 0.6
 
 
 @dataclass(frozen=True)
@@ -71,11 +70,11 @@ def _judge(target: Checkpoint, vocabulary: Vocabulary | None, name: str, accepta
         drafter = open_checkpoint(name)
         method = drafter.drafter_method
         reason = _why_not(target, vocabulary, drafter, method)
+        ratio = None
+        if drafter.num_parameters and target.num_parameters:
+            ratio = drafter.num_parameters / target.num_parameters
     except CheckpointError as error:
         return Candidate(name, "", False, str(error))
-    ratio = None
-    if drafter.num_parameters and target.num_parameters:
-        ratio = drafter.num_parameters / target.num_parameters
     if reason:
         return Candidate(name, method, False, reason, ratio)
     if ratio is None:
@@ -97,9 +96,7 @@ def _why_not(target: Checkpoint, vocabulary: Vocabulary | None, drafter: Checkpo
     if method == "mlp_speculator":
         return "vLLM 0.32 does not run MLP speculators"
     if method != "draft_model":
-        if drafter.hidden_size != target.hidden_size:
-            return f"made for hidden size {drafter.hidden_size}, the target has {target.hidden_size}"
-        return ""
+        return why_head_does_not_fit(target, drafter)
     if not drafter.generates_text:
         return f"{', '.join(drafter.architectures)} does not generate text"
     theirs = read_vocabulary(drafter)

@@ -58,6 +58,13 @@ def test_quantized_weights_are_counted_as_they_are_stored(tmp_path: Path) -> Non
     assert open_checkpoint(str(folder)).weight_bytes("bfloat16") == 1000
 
 
+def test_weights_that_stand_in_the_folder_twice_are_counted_once(tmp_path: Path) -> None:
+    folder = Path(write_model(tmp_path / "m", parameters=1000))
+    (folder / "consolidated.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
+    (folder / "model.safetensors.index.json").write_text('{"weight_map": {"w": "model.safetensors"}}')
+    assert open_checkpoint(str(folder)).num_parameters == 1000
+
+
 @pytest.mark.parametrize("name", ["/no/such/folder", "./nowhere", "a/b/c"])
 def test_no_such_folder(name: str) -> None:
     with pytest.raises(CheckpointError, match="no such folder"):

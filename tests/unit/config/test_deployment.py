@@ -11,11 +11,11 @@ def test_keyword_arguments() -> None:
 
 
 def test_flags_in_their_spellings() -> None:
-    expected = Deployment("m", tensor_parallel_size=2, max_model_len=512, trust_remote_code=True)
+    expected = Deployment("m", tensor_parallel_size=2, max_model_len=512, async_scheduling=True)
     for flags in (
-        ["m", "--tensor-parallel-size", "2", "--max-model-len=512", "--trust-remote-code"],
-        ["--model", "m", "-tp", "2", "--max_model_len", "512", "--trust-remote-code"],
-        ["m", "-tp=2", "--trust-remote-code", "--max-model-len", "512"],
+        ["m", "--tensor-parallel-size", "2", "--max-model-len=512", "--async-scheduling"],
+        ["--model", "m", "-tp", "2", "--max_model_len", "512", "--async-scheduling"],
+        ["m", "-tp=2", "--async-scheduling", "--max-model-len", "512"],
     ):
         assert Deployment.from_flags(flags) == expected
 

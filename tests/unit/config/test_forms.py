@@ -73,8 +73,10 @@ def test_files(tmp_path: Path) -> None:
     assert read(speculate=str(yaml)) == read(speculate=json) == NGRAM
 
 
-def test_yaml_reads_a_bare_off_as_false() -> None:
-    assert read(speculate=False).mode == "off"
+def test_yaml_reads_a_bare_off_as_false(tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text("mode: off\n")
+    assert read(speculate=False) == read(speculate=file) == SpeculationConfig(mode="off")
 
 
 def test_classic_draft_tensor_parallel_size() -> None:
@@ -154,6 +156,16 @@ def test_ngram_defaults_are_read_as_vllm_reads_them() -> None:
             "changes what the model says",
         ),
         ({"speculative_model": "m", "speculative_disable_by_batch_size": 4}, "num_speculative_tokens"),
+        (
+            {"speculative_model": "m", "num_speculative_tokens": 3, "speculative_disable_by_batch_size": 0},
+            "above 0",
+        ),
+        ({"speculative_config": {"method": "custom_class", "num_speculative_tokens": 3}}, "dotted path"),
+        (
+            {"speculative_config": {"method": "ngram", "num_speculative_tokens": 200}},
+            "num_speculative_tokens=200",
+        ),
+        ({"drafter": 5}, "drafter=5"),
     ],
 )
 def test_mistakes_say_what_to_write(arguments: dict[str, Any], said: str) -> None:

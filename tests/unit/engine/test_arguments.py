@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from slipstream.config import Deployment, choose, read_speculation
-from slipstream.engine.arguments import engine_arguments, speculative_config
+from slipstream.config import Choice, Deployment, choose, read_speculation
+from slipstream.engine.arguments import CPU_WORKER, engine_arguments, speculative_config
 from slipstream.engine.start import server_flags
 from unit.folders import write_model
 
@@ -69,6 +69,10 @@ def test_on_cpu_the_worker_is_ours() -> None:
     choice = choose(read_speculation({})[0], Deployment("m"), None)
     assert engine_arguments(choice, "cpu")["worker_cls"] == "slipstream.engine.worker.CPUWorker"
     assert "worker_cls" not in engine_arguments(choice, "cuda")
+
+
+def test_a_drafter_that_vllm_starts_by_itself_gets_our_worker_too() -> None:
+    assert engine_arguments(Choice(None, "", left_to_vllm=True), "cpu") == {"worker_cls": CPU_WORKER}
 
 
 def test_off_adds_nothing_to_vllm() -> None:

@@ -20,6 +20,7 @@ HOST = Host(
     total_memory=16 * GIB,
     available_memory=15 * GIB,
     has_arctic_inference=False,
+    logits_processor_plugins=(),
     environ={},
 )
 CUDA = replace(HOST, platform="cuda")
@@ -81,9 +82,11 @@ def test_models_that_are_not_there(target: str) -> None:
     ],
 )
 def test_a_target_that_cannot_be_looked_into_is_left_to_vllm(
-    name: str, run_as: dict[str, Any], environ: dict[str, str]
+    name: str, run_as: dict[str, Any], environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    examination = run(name, replace(HOST, environ=environ), **run_as)
+    for variable, value in environ.items():
+        monkeypatch.setenv(variable, value)
+    examination = run(name, **run_as)
     assert only(examination, "target", Status.WARN)
     assert examination.require_sound().method == "ngram"
 
@@ -117,6 +120,23 @@ def test_padded_tables_are_understood(target: str, tmp_path: Path) -> None:
     assert any("padded to 8 and 16" in f.reason for f in examination.findings)
 
 
+def test_other_vocab_sizes_that_vllm_would_refuse(target: str, tmp_path: Path) -> None:
+    padded = write_model(tmp_path / "padded", vocab_size=16)
+    config = {"model": padded, "num_speculative_tokens": 3}
+    unmapped = {"speculative_config": {**config, "use_heterogeneous_vocab": False}}
+    assert "vLLM refuses" in only(run(target, speculation=unmapped), "tokenizer", Status.FAIL).reason
+    sampled = {"speculative_config": {**config, "draft_sample_method": "probabilistic"}}
+    assert "greedy drafts only" in only(run(target, speculation=sampled), "tokenizer", Status.FAIL).reason
+    (tmp_path / "padded" / "tokenizer.json").unlink()
+    unknown = {"speculative_config": config}
+    assert "vLLM refuses" in only(run(target, speculation=unknown), "tokenizer", Status.FAIL).reason
+
+
+def test_a_broken_file_is_a_finding(target: str, small: str) -> None:
+    (Path(small) / "model.safetensors").write_bytes(b"version https://git-lfs.github.com/spec/v1")
+    assert "Git LFS" in only(run(target, speculation={"drafter": small}), "files", Status.FAIL).reason
+
+
 def test_a_large_drafter_warns_with_its_break_even(target: str, tmp_path: Path) -> None:
     large = write_model(tmp_path / "large", parameters=40_000)
     assert "over 40%" in only(run(target, speculation={"drafter": large}), "size", Status.WARN).fix
@@ -146,8 +166,27 @@ def test_mtp_layers_are_in_the_target(tmp_path: Path) -> None:
     target = write_model(tmp_path / "deepseek", num_nextn_predict_layers=2)
     mtp = {"speculate": {"drafter": {"method": "mtp"}}}
     assert run(target, speculation=mtp).require_sound().num_draft_tokens == 2
-    three = {"speculative_config": {"method": "mtp", "num_speculative_tokens": 3}}
+    three = {"speculative_config": {"method": "deepseek_mtp", "num_speculative_tokens": 3}}
     assert "multiple of the 2" in only(run(target, speculation=three), "K", Status.FAIL).reason
+    plain = write_model(tmp_path / "plain")
+    assert "no MTP layers" in only(run(plain, speculation=mtp), "proposer", Status.FAIL).reason
+
+
+def test_heads_in_speculators_format(target: str, tmp_path: Path) -> None:
+    def head(name: str, hidden: int) -> str:
+        inner = {"hidden_size": hidden, "vocab_size": 8}
+        kind: dict[str, Any] = {"speculators_config": {}, "speculators_model_type": "peagle"}
+        return write_head(tmp_path / name, transformer_layer_config=inner, **kind)
+
+    choice = run(target, speculation={"drafter": head("fits", 64)}).require_sound()
+    assert (choice.method, choice.vllm) == ("eagle3", {"parallel_drafting": True})
+    assert only(run(target, speculation={"drafter": head("wide", 32)}), "head", Status.FAIL)
+
+
+def test_auto_takes_at_most_what_the_heads_offer(target: str, tmp_path: Path) -> None:
+    heads = write_head(tmp_path / "h", medusa_num_heads=3, hidden_size=64)
+    asked = {"speculate": {"num_draft_tokens": 5, "drafter": {"model": heads}}}
+    assert run(target, speculation=asked).require_sound().num_draft_tokens == 3
 
 
 def test_mlp_speculator_is_refused(target: str, tmp_path: Path) -> None:
@@ -192,8 +231,19 @@ def test_default_min_p_turns_auto_off_and_fails_what_was_asked_for(target: str) 
     assert not run(target, speculation=asked, generation_config="vllm").failed
 
 
-def test_custom_logits_processors_turn_auto_off(target: str) -> None:
+def test_custom_logits_processors_turn_auto_off_on_v1(target: str) -> None:
     assert run(target, logits_processors="a.b").require_sound().method is None
+    assert run(target, replace(HOST, logits_processor_plugins=("p",))).require_sound().method is None
+    asked = run(target, logits_processors="a.b", speculation={"speculate": "fixed:2"})
+    assert any("a.b" in f.reason for f in asked.failed)
+    assert run(target, CUDA, logits_processors="a.b").require_sound().method == "ngram"
+
+
+def test_async_scheduling_turns_auto_off(target: str, small: str) -> None:
+    assert run(target, async_scheduling=True).require_sound().method is None
+    asked = run(target, async_scheduling=True, speculation={"speculate": "fixed:2"})
+    assert "async_scheduling" in only(asked, "proposer", Status.FAIL).reason
+    assert not run(target, async_scheduling=True, speculation={"drafter": small}).failed
 
 
 def test_models_that_do_not_generate_are_left_alone(tmp_path: Path) -> None:
@@ -209,8 +259,14 @@ def test_models_that_do_not_generate_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_with_its_own_drafter_is_left_to_vllm(tmp_path: Path) -> None:
-    pair = write_model(tmp_path / "pair", speculators_config={"verifier": {}})
-    assert run(pair).require_sound().method is None
+    """vLLM starts that drafter whatever it is told, so nothing else can be promised."""
+    pair = write_model(tmp_path / "pair", speculators_config={"verifier": {"name_or_path": "org/verifier"}})
+    choice = run(pair).require_sound()
+    assert choice.method is None
+    assert choice.left_to_vllm
+    for asked in ("off", "fixed:3"):
+        examination = run(pair, speculation={"speculate": asked})
+        assert "org/verifier" in only(examination, "proposer", Status.FAIL).fix
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,15 @@ def test_ranking(tmp_path: Path) -> None:
     write_model(tmp_path / "twin", parameters=100_000)
     write_model(tmp_path / "stranger", words=(*WORDS[:-1], "z"), parameters=2_000)
     write_head(tmp_path / "heads", model_type="medusa", num_heads=3, hidden_size=64, parameters=1_000)
+    write_head(tmp_path / "old", medusa_num_heads=2, parameters=1_000)
     write_head(tmp_path / "alien", model_type="medusa", num_heads=3, hidden_size=8)
 
     ranked = rank_drafters(open_checkpoint(target), find_candidates([str(tmp_path)]), 0.6)
     names = [Path(candidate.name).name for candidate in ranked]
-    assert set(names[:3]) == {"heads", "tiny", "half"}
-    assert names[2] == "half"
-    assert ranked[2].predicted_speedup is not None
-    assert ranked[2].predicted_speedup < 1.2
+    assert set(names[:4]) == {"heads", "old", "tiny", "half"}
+    assert names[3] == "half"
+    assert ranked[3].predicted_speedup is not None
+    assert ranked[3].predicted_speedup < 1.2
     reasons = {Path(c.name).name: c.reason for c in ranked if not c.compatible}
     assert reasons.keys() == {"twin", "stranger", "alien"}
     assert "another tokenizer (88%" in reasons["stranger"]
