@@ -69,10 +69,10 @@ def _expand(
 
 
 def mend_top_k_of_nothing() -> None:
-    """Keep the engine alive on CPU when a step verifies no draft token of a request that has a top-k.
+    """Keep the engine alive on CPU when a request has a top-k and the step has no draft token to verify.
 
     Why: vLLM 0.32 then takes the largest k of an empty batch, which torch refuses, and the engine dies
-    with every request in it. It happens at the last token of a request. Call it in every worker.
+    with every request in it. A step in which no n-gram matches is enough. Call it in every worker.
     """
     from vllm.v1.sample.ops import topk_topp_sampler
 
