@@ -9,7 +9,7 @@ from rich.table import Table
 
 from slipstream.config import Choice
 from slipstream.engine.environment import Environment
-from slipstream.ops.checks import Finding
+from slipstream.ops.findings import Finding
 from slipstream.ops.host import installed_vllm
 from slipstream.version import __version__
 

@@ -10,8 +10,22 @@ from slipstream.checkpoints import Checkpoint, open_checkpoint
 from slipstream.config import Choice, Deployment, SpeculationConfig, choose
 from slipstream.config.deployment import opaque_reason
 from slipstream.errors import CheckpointError, SetupError
-from slipstream.ops.checks import CHECKS, Finding, Setup, Status, describe
+from slipstream.ops import model_checks, run_checks
+from slipstream.ops.findings import Finding, Setup, Status, describe
 from slipstream.ops.host import SUPPORTED_VLLM, Host, look_at_host
+
+CHECKS = (
+    run_checks.check_proposer,
+    model_checks.check_drafter_files,
+    model_checks.check_tokenizer,
+    model_checks.check_head_shape,
+    model_checks.check_num_draft_tokens,
+    model_checks.check_size,
+    run_checks.check_parallelism,
+    run_checks.check_memory,
+    run_checks.check_sampling,
+    run_checks.check_combinations,
+)
 
 
 @dataclass(frozen=True)

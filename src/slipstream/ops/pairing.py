@@ -16,7 +16,7 @@ from slipstream.checkpoints import (
 from slipstream.checkpoints.hub import cached_models
 from slipstream.config.choice import offered_tokens
 from slipstream.errors import CheckpointError
-from slipstream.ops.checks import why_head_does_not_fit
+from slipstream.ops.model_checks import why_head_does_not_fit
 from slipstream.planning.prediction import best_num_draft_tokens, speedup
 
 

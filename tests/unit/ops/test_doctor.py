@@ -9,8 +9,8 @@ import pytest
 
 from slipstream.config import Deployment, read_speculation
 from slipstream.errors import SetupError
-from slipstream.ops.checks import Finding, Status
 from slipstream.ops.doctor import Examination, examine
+from slipstream.ops.findings import Finding, Status
 from slipstream.ops.host import GIB, Host
 from unit.folders import WORDS, write_head, write_model, write_tokenizer
 

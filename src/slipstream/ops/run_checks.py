@@ -1,63 +1,16 @@
-"""The single checks: each looks at one side of a set-up and yields what it found.
+"""Checks of how the models are to be run. What is said of vLLM here holds for 0.32."""
 
-A fail is something that would crash, or would quietly not do what was asked; a warning costs speed or
-surprises. What is said of vLLM here holds for 0.32.
-"""
+from collections.abc import Iterator
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from enum import StrEnum
+from slipstream.checkpoints import Checkpoint
+from slipstream.config.choice import default_min_p
+from slipstream.ops.findings import Finding, Setup, Status
+from slipstream.ops.host import GIB
 
-from slipstream.checkpoints import Agreement, Checkpoint, compare_vocabularies, read_vocabulary
-from slipstream.config import Choice, Deployment
-from slipstream.config.choice import default_min_p, offered_tokens
-from slipstream.ops.host import GIB, Host
-
-USUAL_SIZE_RATIO = 0.05
 SYNCHRONOUS_METHODS = ("ngram", "suffix", "medusa", "custom_class", "mlp_speculator")
 
 
-class Status(StrEnum):
-    PASS = "pass"
-    WARN = "warn"
-    FAIL = "fail"
-
-
-@dataclass(frozen=True)
-class Finding:
-    check: str
-    status: Status
-    reason: str
-    fix: str = ""
-
-
-@dataclass(frozen=True)
-class Setup:
-    """All that the checks look at."""
-
-    deployment: Deployment
-    choice: Choice
-    host: Host
-    target: Checkpoint | None
-
-    @property
-    def drafter(self) -> Checkpoint | None:
-        return self.choice.drafter_checkpoint
-
-    @property
-    def runner(self) -> str:
-        return self.host.runner(self.choice)
-
-
-def describe(checkpoint: Checkpoint) -> str:
-    size = checkpoint.num_parameters
-    parts = [", ".join(checkpoint.architectures) or checkpoint.config.get("model_type", "unknown kind")]
-    if size:
-        parts.append(f"{size / 1e9:.2f}B parameters" if size >= 1e8 else f"{size / 1e6:.1f}M parameters")
-    return f"{checkpoint.name} ({', '.join(parts)})"
-
-
-def _check_proposer(setup: Setup) -> Iterator[Finding]:
+def check_proposer(setup: Setup) -> Iterator[Finding]:
     choice, target = setup.choice, setup.target
     if target is not None and target.contains_drafter and not choice.left_to_vllm:
         verifier = (target.config["speculators_config"].get("verifier") or {}).get(
@@ -92,114 +45,7 @@ def _has_mtp(target: Checkpoint) -> bool:
     return any("mtp" in key or "nextn" in key for key in (*target.config, *target.text_config))
 
 
-def _check_drafter_files(setup: Setup) -> Iterator[Finding]:
-    drafter = setup.drafter
-    if drafter is None:
-        return
-    yield Finding("drafter", Status.PASS, describe(drafter))
-    if drafter.has_only_pickled_weights:
-        reason = f"{drafter.name} has pickled weights only, and unpickling can run anything"
-        fix = "convert them: torch.load(file, weights_only=True), then safetensors.torch.save_file"
-        yield Finding("drafter", Status.FAIL, reason, fix)
-
-
-def _check_tokenizer(setup: Setup) -> Iterator[Finding]:
-    """A draft model must mean the same by the same token id as the target."""
-    target, drafter = setup.target, setup.drafter
-    if target is None or drafter is None or setup.choice.method != "draft_model":
-        return
-    tokenizer = Checkpoint(setup.deployment.tokenizer) if setup.deployment.tokenizer else target
-    theirs, ours = read_vocabulary(tokenizer), read_vocabulary(drafter)
-    mapped = bool(setup.choice.vllm.get("use_heterogeneous_vocab"))
-    if target.vocab_size != drafter.vocab_size and not mapped:
-        reason = f"vocab_size is {target.vocab_size} in the target and {drafter.vocab_size} in the drafter"
-        fix = "take a drafter of the target's own family; use_heterogeneous_vocab maps what both have"
-        yield Finding("tokenizer", Status.FAIL, f"{reason}; vLLM refuses that", fix)
-    if mapped and setup.choice.vllm.get("draft_sample_method", "greedy") != "greedy":
-        reason = "use_heterogeneous_vocab, which this pair needs, works with greedy drafts only"
-        yield Finding("tokenizer", Status.FAIL, reason, "remove draft_sample_method")
-    if theirs is None or ours is None:
-        missing = tokenizer.name if theirs is None else drafter.name
-        reason = f"{missing} has no tokenizer files, so the tokens cannot be compared"
-        yield Finding("tokenizer", Status.WARN, reason, "add the tokenizer files to the folder")
-        return
-    comparison = compare_vocabularies(theirs, ours)
-    if comparison.agreement is Agreement.DIFFERENT and not mapped:
-        share = comparison.shared_tokens / max(len(theirs.tokens), 1)
-        fix = "take a drafter of the target's own family (slipstream pair TARGET finds those here)"
-        if share > 0.5:
-            fix += f", or set use_heterogeneous_vocab ({share:.0%} of the tokens exist in both)"
-        yield Finding("tokenizer", Status.FAIL, comparison.describe(), fix)
-    elif comparison.agreement is Agreement.SAME:
-        yield Finding("tokenizer", Status.PASS, comparison.describe())
-        if target.vocab_size != drafter.vocab_size and mapped:
-            reason = (
-                f"same tokens, but the tables are padded to {target.vocab_size} and {drafter.vocab_size}; "
-                "vLLM refuses that as it stands, so Slipstream sets use_heterogeneous_vocab"
-            )
-            yield Finding("tokenizer", Status.PASS, reason)
-    elif comparison.agreement is Agreement.UNKNOWN:
-        fix = "make sure that both are of one family; otherwise hardly a draft will be accepted"
-        yield Finding("tokenizer", Status.WARN, comparison.describe(), fix)
-    else:
-        fix = "the output stays right; drafts of those tokens will be rejected"
-        yield Finding("tokenizer", Status.WARN, comparison.describe(), fix)
-
-
-def _check_head_shape(setup: Setup) -> Iterator[Finding]:
-    target, drafter, method = setup.target, setup.drafter, setup.choice.method
-    if target is None or drafter is None or method in (None, "draft_model"):
-        return
-    if reason := why_head_does_not_fit(target, drafter):
-        yield Finding("head", Status.FAIL, reason, f"take a {method} head that was trained for this target")
-
-
-def why_head_does_not_fit(target: Checkpoint, head: Checkpoint) -> str:
-    """A head reads the target's hidden state, so it must have been made for this target."""
-    config = head.config
-    hidden = config.get("target_hidden_size") or head.hidden_size
-    if hidden and target.hidden_size and hidden != target.hidden_size:
-        return f"{head.name} is made for hidden size {hidden}, {target.name} has {target.hidden_size}"
-    if head.drafter_method == "medusa" or "draft_vocab_size" in config:
-        return ""  # vLLM takes the vocabulary from the target, or the head has a map to it
-    if head.vocab_size and target.vocab_size and head.vocab_size != target.vocab_size:
-        return f"{head.name} is made for {head.vocab_size} tokens, {target.name} has {target.vocab_size}"
-    return ""
-
-
-def _check_num_draft_tokens(setup: Setup) -> Iterator[Finding]:
-    choice = setup.choice
-    offered = offered_tokens(choice.method or "", setup.drafter or setup.target)
-    if offered is None or choice.num_draft_tokens is None:
-        return
-    tokens = choice.num_draft_tokens
-    if choice.method in ("medusa", "mlp_speculator") and tokens > offered:
-        reason = f"K={tokens}, but the drafter has {offered} heads; vLLM would add heads of random weights"
-        yield Finding("K", Status.FAIL, reason, f"num_draft_tokens: {offered}, or fewer")
-    elif choice.method == "mtp" and tokens > offered and tokens % offered:
-        reason = f"K={tokens} is not a multiple of the {offered} tokens that the MTP layers predict"
-        yield Finding("K", Status.FAIL, reason, f"num_draft_tokens: {offered}, or a multiple of it")
-    else:
-        yield Finding("K", Status.PASS, f"K={tokens}, the drafter offers {offered}")
-
-
-def _check_size(setup: Setup) -> Iterator[Finding]:
-    target, drafter = setup.target, setup.drafter
-    if target is None or drafter is None or setup.choice.method != "draft_model":
-        return
-    if not target.num_parameters or not drafter.num_parameters:
-        return
-    ratio = drafter.num_parameters / target.num_parameters
-    reason = f"the drafter is {ratio:.1%} of the target's size; usual are 1% to {USUAL_SIZE_RATIO:.0%}"
-    if ratio > USUAL_SIZE_RATIO:
-        # Break-even: K passes of relative cost c must bring more than c*K tokens.
-        fix = f"take a smaller drafter; this one must have over {ratio:.0%} of its tokens accepted to pay"
-        yield Finding("size", Status.WARN, reason, fix)
-    else:
-        yield Finding("size", Status.PASS, reason)
-
-
-def _check_parallelism(setup: Setup) -> Iterator[Finding]:
+def check_parallelism(setup: Setup) -> Iterator[Finding]:
     ranks = setup.deployment.tensor_parallel_size
     choice = setup.choice
     if setup.target is not None and ranks > 1:
@@ -234,7 +80,7 @@ def _heads_divide(checkpoint: Checkpoint, ranks: int) -> Iterator[Finding]:
         yield Finding("parallelism", Status.PASS, f"{heads} heads of {checkpoint.name} over {ranks} ranks")
 
 
-def _check_memory(setup: Setup) -> Iterator[Finding]:
+def check_memory(setup: Setup) -> Iterator[Finding]:
     """Weights and KV cache of both models against what vLLM will find at start.
 
     Fails where vLLM's own rule or plain arithmetic does; the KV cache is an estimate for plain attention.
@@ -280,7 +126,7 @@ def _check_memory(setup: Setup) -> Iterator[Finding]:
         yield Finding("memory", Status.PASS, numbers)
 
 
-def _check_sampling(setup: Setup) -> Iterator[Finding]:
+def check_sampling(setup: Setup) -> Iterator[Finding]:
     """vLLM 0.32 refuses some sampling parameters while speculation is on."""
     if setup.choice.method is None:
         return
@@ -301,7 +147,7 @@ def _check_sampling(setup: Setup) -> Iterator[Finding]:
     yield Finding("sampling", Status.WARN, reason, "speculate off, if your clients send them")
 
 
-def _check_combinations(setup: Setup) -> Iterator[Finding]:
+def check_combinations(setup: Setup) -> Iterator[Finding]:
     """Options that vLLM 0.32 takes and then ignores, or crashes on at the first request."""
     method, options = setup.choice.method, setup.choice.vllm
     sampler = options.get("rejection_sample_method", "standard")
@@ -330,17 +176,3 @@ def _check_combinations(setup: Setup) -> Iterator[Finding]:
     if options.get("use_heterogeneous_vocab") and method != "draft_model":
         reason = "use_heterogeneous_vocab works with a draft model only"
         yield Finding("options", Status.FAIL, reason, "remove use_heterogeneous_vocab")
-
-
-CHECKS: tuple[Callable[[Setup], Iterator[Finding]], ...] = (
-    _check_proposer,
-    _check_drafter_files,
-    _check_tokenizer,
-    _check_head_shape,
-    _check_num_draft_tokens,
-    _check_size,
-    _check_parallelism,
-    _check_memory,
-    _check_sampling,
-    _check_combinations,
-)

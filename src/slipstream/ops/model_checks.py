@@ -1,0 +1,116 @@
+"""Checks of the two models against each other. What is said of vLLM here holds for 0.32."""
+
+from collections.abc import Iterator
+
+from slipstream.checkpoints import Agreement, Checkpoint, compare_vocabularies, read_vocabulary
+from slipstream.config.choice import offered_tokens
+from slipstream.ops.findings import Finding, Setup, Status, describe
+
+USUAL_SIZE_RATIO = 0.05
+
+
+def check_drafter_files(setup: Setup) -> Iterator[Finding]:
+    drafter = setup.drafter
+    if drafter is None:
+        return
+    yield Finding("drafter", Status.PASS, describe(drafter))
+    if drafter.has_only_pickled_weights:
+        reason = f"{drafter.name} has pickled weights only, and unpickling can run anything"
+        fix = "convert them: torch.load(file, weights_only=True), then safetensors.torch.save_file"
+        yield Finding("drafter", Status.FAIL, reason, fix)
+
+
+def check_tokenizer(setup: Setup) -> Iterator[Finding]:
+    """A draft model must mean the same by the same token id as the target."""
+    target, drafter = setup.target, setup.drafter
+    if target is None or drafter is None or setup.choice.method != "draft_model":
+        return
+    tokenizer = Checkpoint(setup.deployment.tokenizer) if setup.deployment.tokenizer else target
+    theirs, ours = read_vocabulary(tokenizer), read_vocabulary(drafter)
+    mapped = bool(setup.choice.vllm.get("use_heterogeneous_vocab"))
+    if target.vocab_size != drafter.vocab_size and not mapped:
+        reason = f"vocab_size is {target.vocab_size} in the target and {drafter.vocab_size} in the drafter"
+        fix = "take a drafter of the target's own family; use_heterogeneous_vocab maps what both have"
+        yield Finding("tokenizer", Status.FAIL, f"{reason}; vLLM refuses that", fix)
+    if mapped and setup.choice.vllm.get("draft_sample_method", "greedy") != "greedy":
+        reason = "use_heterogeneous_vocab, which this pair needs, works with greedy drafts only"
+        yield Finding("tokenizer", Status.FAIL, reason, "remove draft_sample_method")
+    if theirs is None or ours is None:
+        missing = tokenizer.name if theirs is None else drafter.name
+        reason = f"{missing} has no tokenizer files, so the tokens cannot be compared"
+        yield Finding("tokenizer", Status.WARN, reason, "add the tokenizer files to the folder")
+        return
+    comparison = compare_vocabularies(theirs, ours)
+    if comparison.agreement is Agreement.DIFFERENT and not mapped:
+        share = comparison.shared_tokens / max(len(theirs.tokens), 1)
+        fix = "take a drafter of the target's own family (slipstream pair TARGET finds those here)"
+        if share > 0.5:
+            fix += f", or set use_heterogeneous_vocab ({share:.0%} of the tokens exist in both)"
+        yield Finding("tokenizer", Status.FAIL, comparison.describe(), fix)
+    elif comparison.agreement is Agreement.SAME:
+        yield Finding("tokenizer", Status.PASS, comparison.describe())
+        if target.vocab_size != drafter.vocab_size and mapped:
+            reason = (
+                f"same tokens, but the tables are padded to {target.vocab_size} and {drafter.vocab_size}; "
+                "vLLM refuses that as it stands, so Slipstream sets use_heterogeneous_vocab"
+            )
+            yield Finding("tokenizer", Status.PASS, reason)
+    elif comparison.agreement is Agreement.UNKNOWN:
+        fix = "make sure that both are of one family; otherwise hardly a draft will be accepted"
+        yield Finding("tokenizer", Status.WARN, comparison.describe(), fix)
+    else:
+        fix = "the output stays right; drafts of those tokens will be rejected"
+        yield Finding("tokenizer", Status.WARN, comparison.describe(), fix)
+
+
+def check_head_shape(setup: Setup) -> Iterator[Finding]:
+    target, drafter, method = setup.target, setup.drafter, setup.choice.method
+    if target is None or drafter is None or method in (None, "draft_model"):
+        return
+    if reason := why_head_does_not_fit(target, drafter):
+        yield Finding("head", Status.FAIL, reason, f"take a {method} head that was trained for this target")
+
+
+def why_head_does_not_fit(target: Checkpoint, head: Checkpoint) -> str:
+    """A head reads the target's hidden state, so it must have been made for this target."""
+    config = head.config
+    hidden = config.get("target_hidden_size") or head.hidden_size
+    if hidden and target.hidden_size and hidden != target.hidden_size:
+        return f"{head.name} is made for hidden size {hidden}, {target.name} has {target.hidden_size}"
+    if head.drafter_method == "medusa" or "draft_vocab_size" in config:
+        return ""  # vLLM takes the vocabulary from the target, or the head has a map to it
+    if head.vocab_size and target.vocab_size and head.vocab_size != target.vocab_size:
+        return f"{head.name} is made for {head.vocab_size} tokens, {target.name} has {target.vocab_size}"
+    return ""
+
+
+def check_num_draft_tokens(setup: Setup) -> Iterator[Finding]:
+    choice = setup.choice
+    offered = offered_tokens(choice.method or "", setup.drafter or setup.target)
+    if offered is None or choice.num_draft_tokens is None:
+        return
+    tokens = choice.num_draft_tokens
+    if choice.method in ("medusa", "mlp_speculator") and tokens > offered:
+        reason = f"K={tokens}, but the drafter has {offered} heads; vLLM would add heads of random weights"
+        yield Finding("K", Status.FAIL, reason, f"num_draft_tokens: {offered}, or fewer")
+    elif choice.method == "mtp" and tokens > offered and tokens % offered:
+        reason = f"K={tokens} is not a multiple of the {offered} tokens that the MTP layers predict"
+        yield Finding("K", Status.FAIL, reason, f"num_draft_tokens: {offered}, or a multiple of it")
+    else:
+        yield Finding("K", Status.PASS, f"K={tokens}, the drafter offers {offered}")
+
+
+def check_size(setup: Setup) -> Iterator[Finding]:
+    target, drafter = setup.target, setup.drafter
+    if target is None or drafter is None or setup.choice.method != "draft_model":
+        return
+    if not target.num_parameters or not drafter.num_parameters:
+        return
+    ratio = drafter.num_parameters / target.num_parameters
+    reason = f"the drafter is {ratio:.1%} of the target's size; usual are 1% to {USUAL_SIZE_RATIO:.0%}"
+    if ratio > USUAL_SIZE_RATIO:
+        # Break-even: K passes of relative cost c must bring more than c*K tokens.
+        fix = f"take a smaller drafter; this one must have over {ratio:.0%} of its tokens accepted to pay"
+        yield Finding("size", Status.WARN, reason, fix)
+    else:
+        yield Finding("size", Status.PASS, reason)
