@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from slipstream.config.deployment import read_vllm_config
+from slipstream.config.deployment import read_config_file
 from slipstream.config.forms import CLASSIC_IGNORED, SPECULATION_ARGUMENTS
 from slipstream.errors import ConfigError
 
@@ -31,16 +31,14 @@ def split_flags(flags: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
         if "speculative_config" in arguments:
             raise ConfigError("--speculative-config is given both whole and in parts; keep one")
         arguments["speculative_config"] = dotted
-    if "--config" in rest[:-1]:
-        arguments = _from_config_file(rest[rest.index("--config") + 1]) | arguments
-    return arguments, rest
+    return _in_config_file(rest) | arguments, rest
 
 
-def _from_config_file(path: str) -> dict[str, Any]:
+def _in_config_file(flags: Sequence[str]) -> dict[str, Any]:
     """vLLM turns every key of its --config file into a flag, so only a key that is vLLM's can stand there."""
-    found = {k: v for k, v in read_vllm_config(path).items() if k in SPECULATION_ARGUMENTS}
+    found = {k: v for k, v in read_config_file(flags).items() if k in SPECULATION_ARGUMENTS}
     if other := sorted(found.keys() - {"speculative_config"}):
-        raise ConfigError(f"{path}: {', '.join(other)} cannot stand there; give it as a flag instead")
+        raise ConfigError(f"{', '.join(other)} cannot stand in the --config file; give it as a flag instead")
     return found
 
 

@@ -74,14 +74,20 @@ class Deployment:
                 arguments[key] = True
             elif value or position + 1 < len(flags):
                 arguments[key] = value or flags[position + 1]
-        if config := arguments.get("config"):
-            arguments = read_vllm_config(config) | arguments
+        arguments = read_config_file(flags) | arguments
         model = flags[0] if flags and not flags[0].startswith("-") else arguments.get("model")
         return cls.from_arguments(model, arguments) if model else None
 
 
-def read_vllm_config(path: str) -> dict[str, Any]:
-    """vLLM's own --config file; if it cannot be read, vLLM will say so better."""
+def read_config_file(flags: Sequence[str]) -> dict[str, Any]:
+    """The options in vLLM's own --config file; if it cannot be read, vLLM will say so better."""
+    path = ""
+    for position, flag in enumerate(flags):
+        name, _, value = flag.partition("=")
+        if name == "--config":
+            path = value or next(iter(flags[position + 1 :]), "")
+    if not path:
+        return {}
     try:
         content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError):

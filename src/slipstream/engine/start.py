@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from slipstream.config import Choice, Deployment
-from slipstream.config.deployment import read_vllm_config
+from slipstream.config.deployment import read_config_file
 from slipstream.engine import environment
 from slipstream.engine.arguments import engine_arguments
 from slipstream.engine.patches import when_configured
@@ -85,8 +85,7 @@ def server_flags(ours: Mapping[str, Any], flags: Sequence[str]) -> list[str]:
     """Our arguments and the user's, which win. The server listens on loopback unless told."""
     result = _model_first(flags)
     given = {flag.partition("=")[0].lstrip("-").replace("-", "_") for flag in flags if flag.startswith("--")}
-    if "--config" in result[:-1]:
-        given |= read_vllm_config(result[result.index("--config") + 1]).keys()
+    given |= read_config_file(flags).keys()
     defaults = {} if given & {"host", "uds"} else {"host": "127.0.0.1"}
     for name, value in {**defaults, **ours}.items():
         if name not in given or name == "speculative_config":  # what the user wrote of it is in ours

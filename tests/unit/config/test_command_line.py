@@ -79,8 +79,8 @@ def test_options_in_vllms_config_file(tmp_path: Path) -> None:
 def test_only_vllms_own_key_can_stand_in_its_config_file(tmp_path: Path) -> None:
     file = tmp_path / "vllm.yaml"
     file.write_text("speculate: off\n")
-    with pytest.raises(ConfigError, match="speculate cannot stand there"):
-        split_flags(["m", "--config", str(file)])
+    with pytest.raises(ConfigError, match="speculate cannot stand"):
+        split_flags(["m", f"--config={file}"])
 
 
 @pytest.mark.parametrize(
