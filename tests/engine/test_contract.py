@@ -99,11 +99,15 @@ CONTRACT = (
     ),
     # slipstream.config.speculation
     Reliance("vllm.v1.sample.rejection_sampler:MAX_SPEC_LEN", equals=MAX_DRAFT_TOKENS),
-    # slipstream.engine.patches.mend_expand_kernel, slipstream.engine.worker
+    # slipstream.engine.patches, slipstream.engine.worker
     Reliance("vllm.triton_utils:HAS_TRITON"),
-    Reliance("vllm.triton_utils.dispatcher:register_kernels", parameters=("overrides",)),
-    Reliance("vllm.v1.sample.rejection_sampler:expand_kernel"),
+    Reliance(
+        "vllm.v1.sample.rejection_sampler:expand_batch_to_tokens",
+        parameters=("x", "cu_num_tokens", "num_tokens", "replace_from", "replace_to"),
+    ),
     Reliance("vllm.v1.sample.ops.topk_topp_sampler:apply_top_k_only", parameters=("logits", "k")),
+    # tests/engine/test_sampler.py
+    Reliance("vllm.utils.cpu_triton_utils:_expand_kernel_impl"),
     # tests/engine/planted.py; the composition of proposers will stand on these too
     Reliance("vllm.v1.worker.cpu_worker:CPUWorker.init_device", parameters=()),
     Reliance(

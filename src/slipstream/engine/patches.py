@@ -39,33 +39,32 @@ def when_configured(tell: Callable[[Any], None]) -> Iterator[None]:
         EngineArgs.create_engine_config = original
 
 
-def mend_expand_kernel() -> None:
+def mend_expand_batch_to_tokens() -> None:
     """Make sampling with speculation right on CPU. Call it in every worker, before the first step.
 
-    Why: vLLM 0.32's CPU stand-in for this kernel writes its result to a copy and throws it away, so the
-    temperature, top-k and top-p of every draft token are uninitialised memory, and sampled text is
-    garbled (vllm-project/vllm#55005). Greedy requests do not pass here. Registering kernels is vLLM's
-    own way for platforms; where Triton runs, the real kernel does and nothing is registered.
+    Why: vLLM 0.32's CPU stand-in for the kernel in this function writes its result to a copy and throws
+    it away, so the temperature, top-k and top-p of every draft token are uninitialised memory, and sampled
+    text is garbled (vllm-project/vllm#55005). Greedy requests do not pass here. Where Triton runs, the real
+    kernel does, and nothing is changed. vLLM's registry of kernels would do, but it searches every loaded
+    module and stumbles over some.
     """
     from vllm.triton_utils import HAS_TRITON
-    from vllm.triton_utils.dispatcher import register_kernels
+    from vllm.v1.sample import rejection_sampler
 
     if not HAS_TRITON:
-        register_kernels({"vllm.v1.sample.rejection_sampler.expand_kernel": _expand})
+        rejection_sampler.expand_batch_to_tokens = _expand_batch_to_tokens
 
 
-def _expand(
-    output: "torch.Tensor",  # [num_tokens]
-    input_val: "torch.Tensor",  # [num_requests]
+def _expand_batch_to_tokens(
+    x: "torch.Tensor",  # [num_requests]
     cu_num_tokens: "torch.Tensor",  # [num_requests], cumulative
-    replace_from: float,
-    replace_to: float,
-    MAX_NUM_TOKENS: int | None = None,
-) -> None:
-    """output = each request's value, once for each of its tokens."""
-    num_tokens = cu_num_tokens.diff(prepend=cu_num_tokens.new_zeros(1))
-    values = input_val.masked_fill(input_val == replace_from, replace_to)
-    output.copy_(values.repeat_interleave(num_tokens))
+    num_tokens: int,
+    replace_from: float = 0,
+    replace_to: float = 0,
+) -> "torch.Tensor":
+    """[num_tokens]: each request's value, once for each of its tokens."""
+    counts = cu_num_tokens.diff(prepend=cu_num_tokens.new_zeros(1))
+    return x.masked_fill(x == replace_from, replace_to).repeat_interleave(counts, output_size=num_tokens)
 
 
 def mend_top_k_of_nothing() -> None:
