@@ -39,9 +39,7 @@ def LLM(
     asked = {name: arguments.pop(name) for name in SPECULATION_ARGUMENTS & arguments.keys()}
     config, notes = read_speculation({"speculate": speculate, "drafter": drafter, **asked})
     deployment = Deployment.from_arguments(os.fspath(model), arguments)
-    examination = examine(deployment, config)
-    examination.require_sound()
 
     from slipstream.engine.start import start_llm
 
-    return start_llm(deployment, examination, arguments, notes)
+    return start_llm(deployment, examine(deployment, config), arguments, notes)

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 START_SECONDS = 300
+# vLLM's settings for a small machine: no compilation, a small KV cache.
+SMALL = {"VLLM_CPU_CI_ENV": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ def running_server(folder: Path, *flags: str) -> Iterator[Server]:
     """Start `slipstream serve` with `flags`, wait until it is healthy, and stop it in the end."""
     server = Server(free_port(), folder / "server.log")
     command = [sys.executable, "-m", "slipstream", "serve", *flags, "--port", str(server.port)]
-    environ = {**os.environ, "VLLM_CPU_CI_ENV": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "COLUMNS": "200"}
+    environ = {**os.environ, **SMALL, "COLUMNS": "200"}
     with server.log.open("w") as log:
         process = subprocess.Popen(
             command, stdout=log, stderr=subprocess.STDOUT, env=environ, start_new_session=True

@@ -9,12 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from e2e.server import Server
+from e2e.server import SMALL, Server
 from slipstream.config import SpeculationConfig
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-# The engine's own settings for a small machine: no compilation, a small KV cache. Nothing in the snippets.
-SMALL = {"VLLM_CPU_CI_ENV": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
 
 
 def run_example(

@@ -11,7 +11,9 @@ from typing import Any
 from slipstream.checkpoints import hub
 from slipstream.errors import CheckpointError
 
-FLOATS = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+# Bytes of a float in the engine's dtype; what is not listed takes two (auto does, float32 checkpoints too).
+FLOATS = {"float64": 8, "float32": 4, "float": 4}
+OTHER_FLOATS = 2
 # Bytes of the types in safetensors files. Floats are loaded in the engine's dtype, the rest (quantized
 # weights) as they are.
 STORED_FLOATS = ("F64", "F32", "F16", "BF16")
@@ -140,7 +142,7 @@ class Checkpoint:
 
     def weight_bytes(self, dtype: str = "auto") -> int | None:
         """Bytes of the weights when loaded in `dtype`; from the index where the weights are not here."""
-        width = self.bytes_per_float(dtype)
+        width = FLOATS.get(dtype, OTHER_FLOATS)
         if self._stored_tensors:
             return sum(
                 count * (width if stored in STORED_FLOATS else STORED_OTHERS.get(stored, 1))
@@ -148,14 +150,6 @@ class Checkpoint:
             )
         index = self.json("model.safetensors.index.json").get("metadata") or {}
         return index.get("total_size")
-
-    def bytes_per_float(self, dtype: str = "auto") -> int:
-        """vLLM's dtype="auto" takes the checkpoint's, and two bytes for float32."""
-        if dtype in FLOATS:
-            return FLOATS[dtype]
-        if dtype == "float":
-            return 4
-        return 2
 
     def kv_bytes_per_token(self, dtype: str = "auto") -> int | None:
         """Bytes of KV cache for one token with plain attention; None where the config does not tell."""
@@ -165,7 +159,7 @@ class Checkpoint:
             return None
         head_dim = config.get("head_dim") or self.hidden_size // heads
         kv_heads = config.get("num_key_value_heads") or heads
-        return int(2 * layers * kv_heads * head_dim * self.bytes_per_float(dtype))
+        return int(2 * layers * kv_heads * head_dim * FLOATS.get(dtype, OTHER_FLOATS))
 
     @property
     def _has_weights_here(self) -> bool:

@@ -46,5 +46,4 @@ def serve(context: typer.Context) -> None:
         return
     command = read_command(flags, ask_vllm)
     examination = examine(command.deployment, command.speculation)
-    examination.require_sound()
     start_server(command.deployment, examination, command.vllm_flags, command.notes)

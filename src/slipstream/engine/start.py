@@ -3,7 +3,8 @@
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from slipstream.config import Choice, Deployment
@@ -23,26 +24,35 @@ def start_llm(
     deployment: Deployment, examination: Examination, arguments: Mapping[str, Any], notes: Sequence[str]
 ) -> "LLM":
     """A running `vllm.LLM`."""
-    choice = examination.require_sound()
-    surroundings = _surroundings(deployment, choice)
-    report_choice(choice, examination.warned, surroundings, notes)
-    with environment.applied(surroundings), when_configured(report_engine):
+    with _prepared(deployment, examination, notes) as ours:
         from vllm import LLM
 
         # vLLM's LLM drops its statistics by default, and `get_metrics` would fail.
-        ours = {"disable_log_stats": False, **engine_arguments(choice, installed_vllm()[1])}
-        return LLM(model=deployment.model, **{**ours, **arguments})
+        return LLM(model=deployment.model, **{"disable_log_stats": False, **ours, **arguments})
 
 
 def start_server(
     deployment: Deployment, examination: Examination, flags: Sequence[str], notes: Sequence[str]
 ) -> None:
     """Run `vllm serve` in this process with the chosen speculation; returns when the server stops."""
+    with _prepared(deployment, examination, notes) as ours:
+        _vllm_serve(server_flags(ours, flags))
+
+
+@contextmanager
+def _prepared(
+    deployment: Deployment, examination: Examination, notes: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+    """Everything set for vLLM to start, and said; gives what Slipstream adds to vLLM's arguments.
+
+    A set-up that does not work is refused here, before vLLM is imported.
+    """
     choice = examination.require_sound()
-    surroundings = _surroundings(deployment, choice)
+    _, platform = installed_vllm()
+    surroundings = _surroundings(deployment, choice, platform)
     report_choice(choice, examination.warned, surroundings, notes)
     with environment.applied(surroundings), when_configured(report_engine):
-        _vllm_serve(server_flags(engine_arguments(choice, installed_vllm()[1]), flags))
+        yield engine_arguments(choice, platform)
 
 
 def ask_vllm(flags: Sequence[str]) -> Deployment | None:
@@ -104,8 +114,8 @@ def _model_first(flags: Sequence[str]) -> list[str]:
     return list(flags)
 
 
-def _surroundings(deployment: Deployment, choice: Choice) -> environment.Environment:
-    if installed_vllm()[1] != "cpu":
+def _surroundings(deployment: Deployment, choice: Choice, platform: str) -> environment.Environment:
+    if platform != "cpu":
         return environment.Environment({})
     ranks = math.prod(
         (deployment.tensor_parallel_size, deployment.pipeline_parallel_size, deployment.data_parallel_size)

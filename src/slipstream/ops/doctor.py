@@ -95,13 +95,10 @@ def _check_vllm(host: Host) -> Finding:
 
 def _open_target(deployment: Deployment) -> tuple[Checkpoint | None, Finding]:
     name = deployment.model
+    looked_for = Checkpoint(name, deployment.revision)
+    reason = opaque_reason(name, deployment)
     try:
-        reason = opaque_reason(name, deployment)
-        if (
-            not reason
-            and not Checkpoint(name).is_local
-            and Checkpoint(name, deployment.revision).folder is None
-        ):
+        if not reason and not looked_for.is_local and looked_for.folder is None:
             reason = "it has no config.json"
         target = None if reason else open_checkpoint(name, deployment.revision)
     except CheckpointError as error:
