@@ -74,6 +74,68 @@ CONTRACT = (
     Reliance(
         "vllm.engine.arg_utils:EngineArgs.create_engine_config", parameters=("usage_context", "headless")
     ),
+    # slipstream.engine.load
+    Reliance(
+        "vllm.benchmarks.serve:benchmark",
+        parameters=(
+            "task_type",
+            "endpoint_type",
+            "api_url",
+            "base_url",
+            "model_id",
+            "model_name",
+            "tokenizer",
+            "input_requests",
+            "logprobs",
+            "request_rate",
+            "burstiness",
+            "disable_tqdm",
+            "num_warmups",
+            "profile",
+            "selected_percentile_metrics",
+            "selected_percentiles",
+            "ignore_eos",
+            "goodput_config_dict",
+            "max_concurrency",
+            "lora_modules",
+            "extra_headers",
+            "extra_body",
+            "lora_assignment",
+            "ramp_up_strategy",
+            "ramp_up_start_rps",
+            "ramp_up_end_rps",
+            "ready_check_timeout_sec",
+            "ssl_context",
+            "self_timed",
+            "probe_request_rate",
+        ),
+    ),
+    Reliance("vllm.benchmarks.serve:TaskType.GENERATION"),
+    Reliance("vllm.benchmarks.serve:add_cli_args", parameters=("parser",)),
+    Reliance(
+        "vllm.benchmarks.datasets:SampleRequest",
+        has=("prompt", "prompt_len", "expected_output_len", "chat_messages", "request_overrides"),
+    ),
+    Reliance("vllm.benchmarks.datasets:get_samples", parameters=("args", "tokenizer", "multimodal_backends")),
+    Reliance("vllm.tokenizers:get_tokenizer"),
+    # slipstream.engine.stopwatch
+    Reliance("vllm.v1.worker.cpu_worker:CPUWorker.execute_model", parameters=("scheduler_output",)),
+    Reliance("vllm.v1.worker.cpu_worker:CPUWorker.sample_tokens", parameters=("grammar_output",)),
+    Reliance("vllm.v1.worker.gpu_model_runner:GPUModelRunner.propose_draft_token_ids"),
+    Reliance(
+        "vllm.v1.core.sched.output:SchedulerOutput",
+        has=("num_scheduled_tokens", "total_num_scheduled_tokens", "scheduled_spec_decode_tokens"),
+    ),
+    Reliance("vllm.v1.outputs:ModelRunnerOutput", has=("req_ids", "sampled_token_ids")),
+    # slipstream.bench.tune
+    Reliance(
+        "vllm.v1.spec_decode.dynamic.utils:build_dynamic_sd_schedule_lookup",
+        parameters=(
+            "num_speculative_tokens_per_batch_size",
+            "vllm_max_batch_size",
+            "vllm_num_speculative_tokens",
+        ),
+    ),
     # slipstream.engine.report
     Reliance(
         "vllm.config:VllmConfig",

@@ -6,9 +6,12 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from slipstream.cli.bench import bench, report
 from slipstream.cli.doctor import doctor
 from slipstream.cli.pair import pair
+from slipstream.cli.predict import predict
 from slipstream.cli.serve import serve
+from slipstream.cli.tune import tune
 from slipstream.errors import SlipstreamError
 from slipstream.version import __version__
 
@@ -21,12 +24,15 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 # vLLM's own flags go through untouched, so nothing in them may be taken for an option of ours.
+SERVE_OPTIONS = "MODEL [OPTIONS] [any option of slipstream serve]"
 PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True}
 app.command(context_settings={**PASS_THROUGH, "help_option_names": []})(serve)
-app.command(
-    context_settings=PASS_THROUGH, options_metavar="MODEL [OPTIONS] [any option of slipstream serve]"
-)(doctor)
+app.command(context_settings=PASS_THROUGH, options_metavar=SERVE_OPTIONS)(doctor)
 app.command()(pair)
+app.command(context_settings=PASS_THROUGH, options_metavar=SERVE_OPTIONS)(bench)
+app.command()(report)
+app.command(context_settings=PASS_THROUGH, options_metavar=SERVE_OPTIONS)(tune)
+app.command()(predict)
 
 
 @app.callback(invoke_without_command=True)

@@ -137,9 +137,10 @@ def check_sampling(setup: Setup) -> Iterator[Finding]:
     if setup.deployment.logits_processors:
         reason = f"vLLM does not run logits processors with speculation: {setup.deployment.logits_processors}"
         yield Finding("sampling", Status.FAIL, reason, "remove them, or speculate off")
-    if setup.deployment.worker_cls != "auto" and setup.host.platform == "cpu":
+    worker = setup.deployment.worker_cls
+    if worker != "auto" and not worker.startswith("slipstream.") and setup.host.platform == "cpu":
         reason = (
-            f"worker_cls={setup.deployment.worker_cls} replaces Slipstream's worker, which mends vLLM's "
+            f"worker_cls={worker} replaces Slipstream's worker, which mends vLLM's "
             "sampling with speculation on CPU (vllm-project/vllm#55005)"
         )
         yield Finding("sampling", Status.WARN, reason, "derive it from slipstream.engine.worker.CPUWorker")

@@ -21,7 +21,7 @@ def slipstream(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("command", ["", "serve", "doctor", "pair"])
+@pytest.mark.parametrize("command", ["", "serve", "doctor", "pair", "bench", "report", "predict", "tune"])
 def test_help(command: str) -> None:
     result = slipstream(*command.split(), "--help")
     assert result.returncode == 0
@@ -104,3 +104,79 @@ def test_a_wrong_pair_is_refused_before_vllm_is_imported(target: str, stranger: 
     assert target in said
     assert stranger in said
     assert "id 7 is 'h'" in said
+
+
+def test_predict_for_people() -> None:
+    result = slipstream(
+        "predict", "--alpha", "0.7", "--cost", "0.05", "--price", "2", "--tokens-per-second", "500"
+    )
+    assert result.returncode == 0
+    assert "K = 6: 3.06 tokens per pass, 2.35x" in result.stdout
+    assert "with K = 6 it pays from an acceptance rate of 0.23" in result.stdout
+    assert "a million tokens cost 0.47 instead of 1.11" in result.stdout
+    assert "verifying taken to be free" in result.stdout
+
+
+@pytest.fixture
+def curve(tmp_path: Path) -> str:
+    content = {"requests": [1, 16], "drafts": [0, 8], "seconds": [[0.02, 0.02], [0.03, 0.12]]}
+    file = tmp_path / "cost.json"
+    file.write_text(json.dumps(content))
+    return str(file)
+
+
+def test_predict_under_load_for_machines(curve: str) -> None:
+    result = slipstream(
+        "predict",
+        "--alpha",
+        "0.5",
+        "--cost-curve",
+        curve,
+        "--concurrency",
+        "1,16",
+        "--draft-tokens",
+        "4",
+        "--json",
+    )
+    content = json.loads(result.stdout)
+    alone, busy = content["loads"]
+    assert alone["speedup"] == pytest.approx(1.9375)
+    assert busy["speedup"] == pytest.approx(1.9375 * 0.03 / 0.075)
+    assert busy["best_num_draft_tokens"] == 1
+    assert 1 < content["loses_from"] <= 16
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("predict", "--price", "2"), "give --cost-curve, or --tokens-per-second"),
+        (("predict", "--bench", "x"), "--bench needs --cost-curve"),
+        (("predict", "--cost-curve", "none.json"), "none.json"),
+        (("report", "nowhere"), "no results of slipstream bench"),
+    ],
+)
+def test_mistakes_say_what_to_do(arguments: tuple[str, ...], message: str) -> None:
+    result = slipstream(*arguments)
+    assert result.returncode == 2
+    assert message in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--concurrency", "1,x"), "write positive numbers with commas"),
+        (("--budget", "20"), "write a number with s, m or h"),
+        (("--arm", "fixed:0"), "num_draft_tokens"),
+        (("--workload", "poetry"), "not one of ours"),
+        (("--concurrency", ""), "no load is given"),
+        (("--concurrency", "1.5"), "write whole numbers"),
+        (("--speculate", "fixed:3"), "write it as an arm"),
+    ],
+)
+def test_bench_refuses_before_it_starts_anything(
+    target: str, arguments: tuple[str, ...], message: str
+) -> None:
+    pytest.importorskip("vllm")
+    result = slipstream("bench", target, *arguments)
+    assert result.returncode == 2
+    assert message in result.stderr

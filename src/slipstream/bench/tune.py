@@ -1,0 +1,349 @@
+"""Finding the speculation that is fastest on this machine for these workloads.
+
+1. Measure what a step costs and what each candidate's drafts are worth, once.
+2. Predict every K at every load, and choose.
+3. Confirm the best few against bare vLLM. Prediction stands on counts and on costs that were compared step by
+   step, a benchmark has fewer and noisier numbers: it does not choose, but what it finds slower than bare
+   vLLM is dropped.
+"""
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from slipstream.bench.about import about_this_run
+from slipstream.bench.analysis import acceptance, throughput
+from slipstream.bench.arms import BARE, Arm
+from slipstream.bench.plan import Load, Plan
+from slipstream.bench.profile import measure_cost, probe_arm
+from slipstream.bench.run import Records, Watcher, as_completion, has_chat_template, run
+from slipstream.bench.servers import Server, ServerError, running
+from slipstream.bench.statistics import mean_over_cells
+from slipstream.bench.steps import StepTotals
+from slipstream.bench.turns import OwnTime
+from slipstream.bench.workloads import Workload
+from slipstream.checkpoints import open_checkpoint
+from slipstream.config import Deployment, SpeculationConfig, choose
+from slipstream.engine.arguments import speculative_config
+from slipstream.engine.load import Traffic, send
+from slipstream.errors import SetupError
+from slipstream.ops.host import installed_vllm
+from slipstream.planning.cost import CostCurve
+from slipstream.planning.prediction import Acceptance, Situation, predicted_speedup
+
+NGRAM = "ngram"
+MOST_DRAFTS = 8
+ACCEPTANCE_LOAD = 8
+CONFIRMED = 2  # configurations that are run against bare vLLM
+CONFIRM_ROUNDS = 4
+WIDEST = 0.05
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A proposer whose K is to be found."""
+
+    name: str
+    options: Mapping[str, Any]
+    """Of `SpeculationConfig`, without K."""
+
+    def config(self, most: int, table: Sequence[Sequence[int]] | None = None) -> SpeculationConfig:
+        more = {"vllm": {"num_speculative_tokens_per_batch_size": table}} if table else {}
+        return SpeculationConfig.build({"mode": "fixed", "num_draft_tokens": most, **self.options, **more})
+
+    def arm(self, name: str, most: int, table: Sequence[Sequence[int]] | None = None) -> Arm:
+        return Arm(name, self.config(most, table).model_dump_json(exclude_defaults=True))
+
+
+@dataclass(frozen=True)
+class Option:
+    """A configuration that could be chosen: a candidate with K for every load."""
+
+    candidate: Candidate
+    tokens: tuple[int, ...]
+    predicted: float
+    """Geometric mean of the speedup over workloads and loads."""
+
+    @property
+    def name(self) -> str:
+        if len(set(self.tokens)) == 1:
+            return f"{self.candidate.name}-{self.tokens[0]}"
+        return f"{self.candidate.name}-" + ".".join(str(k) for k in self.tokens)
+
+    def table(self, loads: Sequence[int]) -> list[list[int]] | None:
+        return batch_size_table(loads, self.tokens) if len(set(self.tokens)) > 1 else None
+
+    def arm(self, loads: Sequence[int]) -> Arm:
+        return self.candidate.arm(self.name, max(self.tokens), self.table(loads))
+
+
+def candidates(drafter: str | None) -> list[Candidate]:
+    found = [Candidate(NGRAM, {"ngram": {"min": 2, "max": 5}})]
+    if drafter is not None:
+        found.append(Candidate("drafter", {"drafter": {"model": drafter}}))
+    return found
+
+
+def batch_size_table(loads: Sequence[int], tokens: Sequence[int]) -> list[list[int]]:
+    """[first, last batch size, K] for vLLM's `num_speculative_tokens_per_batch_size`. Between two loads that
+    were measured the border is halfway on a logarithmic scale; neighbours with the same K are one."""
+    table: list[list[int]] = []
+    first = 1
+    for i, (load, k) in enumerate(zip(loads, tokens, strict=True)):
+        last = max(int(math.sqrt(load * loads[i + 1])), first) if i + 1 < len(loads) else max(load, first)
+        if table and table[-1][2] == k:
+            table[-1][1] = last
+        else:
+            table.append([first, last, k])
+        first = last + 1
+    return table
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What step 1 found."""
+
+    curve: CostCurve
+    kept: Mapping[str, Mapping[str, Acceptance]]
+    """By candidate and workload, at MOST_DRAFTS."""
+    drafting: Mapping[str, float]
+    """Seconds of drafting per step, by candidate, at MOST_DRAFTS."""
+    situations: Mapping[str, tuple[float, float]]
+    """Mean prompt and answer tokens, by workload."""
+
+    def predict(self, candidate: str, workload: str, load: int, k: int) -> float:
+        accepted = self.kept[candidate][workload].limited_to(k)
+        situation = Situation(load, *self.situations[workload])
+        # A lookup takes as long for one token as for many; a model has a pass for each.
+        share = 1.0 if candidate == NGRAM else k / MOST_DRAFTS
+        return predicted_speedup(self.curve, accepted, situation, self.drafting[candidate] * share)
+
+    def predict_all(self, candidate: str, load: int, k: int) -> float:
+        """Geometric mean over workloads."""
+        return math.exp(
+            sum(math.log(self.predict(candidate, w, load, k)) for w in self.situations) / len(self.situations)
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "cost_curve": self.curve.as_dict(),
+            "acceptance": {
+                name: {w: {"offered": a.offered, "survival": a.survival} for w, a in by.items()}
+                for name, by in self.kept.items()
+            },
+            "drafting_seconds": dict(self.drafting),
+            "tokens": {w: {"prompt": p, "answer": n} for w, (p, n) in self.situations.items()},
+        }
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> "Measured":
+        return cls(
+            CostCurve.from_dict(content["cost_curve"]),
+            {
+                name: {w: Acceptance(tuple(a["offered"]), tuple(a["survival"])) for w, a in by.items()}
+                for name, by in content["acceptance"].items()
+            },
+            content["drafting_seconds"],
+            {w: (t["prompt"], t["answer"]) for w, t in content["tokens"].items()},
+        )
+
+
+class Tuning:
+    """One tuning in its folder; what is done is kept, and found again by the next call."""
+
+    def __init__(
+        self,
+        model: str,
+        workloads: Sequence[Workload],
+        loads: Sequence[int],
+        drafter: str | None,
+        max_tokens: int,
+        flags: Sequence[str],
+        folder: Path,
+    ) -> None:
+        self.model, self.workloads, self.loads = model, workloads, sorted(loads)
+        self.max_tokens, self.flags, self.folder = max_tokens, flags, folder
+        self.candidates = candidates(drafter)
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = folder / "tune.json"
+        settings = [
+            model, [w.fingerprint for w in workloads], self.loads, drafter, max_tokens, list(flags)
+        ]  # fmt: skip
+        self.fingerprint = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:16]
+        known = json.loads(self._file.read_text()) if self._file.exists() else {}
+        self.content: dict[str, Any] = known if known.get("fingerprint") == self.fingerprint else {}
+        self.content |= {"fingerprint": self.fingerprint, "about": about_this_run()}
+        self.measured = Measured.from_dict(self.content) if "acceptance" in self.content else None
+
+    def tune(self, budget: float, watcher: Watcher) -> None:
+        """All three steps, the third until `budget` seconds are over."""
+        if installed_vllm()[1] != "cpu":
+            raise SetupError(
+                "slipstream tune needs the time of every step, which is measured only on CPU so far; "
+                "on CUDA compare configurations with slipstream bench"
+            )
+        deadline = time.monotonic() + budget
+        if self.measured is None:
+            self.measured = self._measure(watcher)
+            self.content |= self.measured.as_dict()
+            self._save()
+        options = self.options()
+        self.content["predictions"] = self._predictions()
+        self._choose(options[0], "predicted, not yet confirmed")
+        if max(options[0].tokens) == 0:
+            self._choose(options[0], "no K is predicted to be faster than none at any load")
+            return
+        self._confirm(options, deadline, watcher)
+
+    def _measure(self, watcher: Watcher) -> Measured:
+        arms = [Arm(BARE), probe_arm(MOST_DRAFTS), *(c.arm(c.name, MOST_DRAFTS) for c in self.candidates)]
+        with running(self.model, arms, self.flags, self.folder / "servers", watcher.doing) as servers:
+            self.completions = not has_chat_template(servers["probe"], self.model)
+            every = [self._request(r) for w in self.workloads for r in w.requests]
+            curve = measure_cost(
+                servers[BARE], servers["probe"], self.model, every, self.loads, MOST_DRAFTS, watcher.doing
+            )
+            kept: dict[str, dict[str, Acceptance]] = {}
+            drafting: dict[str, float] = {}
+            situations: dict[str, tuple[float, float]] = {}
+            for candidate in self.candidates:
+                kept[candidate.name] = {}
+                seconds, count = 0.0, 0
+                for workload in self.workloads:
+                    watcher.doing(f"acceptance of {candidate.name} on {workload.name}")
+                    steps, situation = self._accept(servers[candidate.name], workload)
+                    situations[workload.name] = situation
+                    seconds += steps.drafting
+                    count += steps.decode_steps
+                    shares = acceptance(steps) if sum(steps.offered) else {"offered": [], "survival": []}
+                    kept[candidate.name][workload.name] = Acceptance(
+                        tuple(shares["offered"]), tuple(shares["survival"])
+                    )
+                drafting[candidate.name] = seconds / max(count, 1)
+        return Measured(curve, kept, drafting, situations)
+
+    def _accept(self, server: Server, workload: Workload) -> tuple[StepTotals, tuple[float, float]]:
+        server.steps.new()
+        result = send(
+            Traffic(
+                server.url,
+                self.model,
+                [self._request(r) for r in workload.requests],
+                concurrency=ACCEPTANCE_LOAD,
+                body={"temperature": 0},
+            )
+        )
+        done = result["completed"]
+        if not done:
+            server.is_healthy()  # raises with its log if it died
+            raise ServerError(f"{server.arm.name}: every request failed: {result['errors'][0][-300:]}")
+        tokens = result["total_input_tokens"] / done, result["total_output_tokens"] / done
+        return StepTotals.of(server.steps.new(), OwnTime()), tokens
+
+    def _request(self, request: Any) -> Any:
+        return as_completion(request) if self.completions else request
+
+    def options(self) -> list[Option]:
+        """The best configurations by prediction, best first: per candidate the best K for every load, and the
+        best single K."""
+        assert self.measured is not None
+        ks = range(MOST_DRAFTS + 1)
+        found = []
+        for candidate in self.candidates:
+            gains = {
+                (load, k): self.measured.predict_all(candidate.name, load, k)
+                for load in self.loads for k in ks
+            }  # fmt: skip
+            by_load = tuple(max(ks, key=lambda k: gains[load, k]) for load in self.loads)
+            single = [(k,) * len(self.loads) for k in ks]
+            for tokens in {by_load, *single}:
+                logs = [math.log(gains[load, k]) for load, k in zip(self.loads, tokens, strict=True)]
+                predicted = math.exp(sum(logs) / len(logs)) if any(tokens) else 1.0  # that is bare vLLM
+                found.append(Option(candidate, tokens, predicted))
+        # Of equals the simpler: one K for all loads, and fewer draft tokens.
+        return sorted(found, key=lambda o: (-round(o.predicted, 3), len(set(o.tokens)), sum(o.tokens)))
+
+    def _predictions(self) -> list[dict[str, Any]]:
+        assert self.measured is not None
+        return [
+            {
+                "candidate": candidate.name,
+                "workload": workload.name,
+                "load": load,
+                "speedup": [
+                    round(self.measured.predict(candidate.name, workload.name, load, k), 4)
+                    for k in range(MOST_DRAFTS + 1)
+                ],
+            }
+            for candidate in self.candidates
+            for workload in self.workloads
+            for load in self.loads
+        ]
+
+    def _confirm(self, options: Sequence[Option], deadline: float, watcher: Watcher) -> None:
+        tried = [option for option in options if option.predicted > 1][:CONFIRMED]
+        plan = Plan(
+            model=self.model,
+            arms=[Arm(BARE), *(option.arm(self.loads) for option in tried)],
+            workloads=self.workloads,
+            loads=[Load(concurrency=load) for load in self.loads],
+            rounds=CONFIRM_ROUNDS,
+            requests_per_round=1,
+            max_tokens=self.max_tokens,
+            temperature=0.0,
+            ignore_eos=False,
+            flags=self.flags,
+        )
+        records = Records(self.folder / f"confirm-{self.fingerprint}", plan)
+        run(plan, records, watcher, WIDEST, deadline - time.monotonic())
+        cells = [records.rounds[cell.key] for cell in plan.cells]
+        measured = {
+            option.name: mean_over_cells(
+                [[throughput(r, option.name) / throughput(r, BARE) for r in rounds] for rounds in cells]
+            )
+            for option in tried
+        }
+        self.content["confirmation"] = {name: interval.as_dict() for name, interval in measured.items()}
+        for option in tried:
+            if measured[option.name].value >= 1:
+                gain = measured[option.name]
+                self._choose(
+                    option,
+                    f"predicted {option.predicted:.2f}x, measured {gain.value:.2f}x "
+                    f"({gain.low:.2f} to {gain.high:.2f}) in {records.num_rounds} rounds",
+                )
+                return
+        none = Option(self.candidates[0], (0,) * len(self.loads), 1.0)
+        self._choose(none, "no configuration was measured to be faster than bare vLLM")
+
+    def _choose(self, option: Option, reason: str) -> None:
+        table = option.table(self.loads)
+        config = option.candidate.config(max(option.tokens), table) if max(option.tokens) else None
+        self.content["choice"] = {
+            "name": option.name if config else "off",
+            "num_draft_tokens": dict(zip(map(str, self.loads), option.tokens, strict=True)),
+            "reason": reason,
+            "predicted": option.predicted,
+        }
+        ours = config.model_dump(exclude_defaults=True) if config else {"mode": "off"}
+        (self.folder / "speculate.yaml").write_text(
+            f"# slipstream tune: {reason}.\n" + yaml.safe_dump(ours, sort_keys=False)
+        )
+        theirs = None
+        if config:
+            target = open_checkpoint(self.model)
+            deployment = Deployment.from_flags([self.model, *self.flags])
+            assert deployment is not None
+            theirs = speculative_config(choose(config, deployment, target))
+        (self.folder / "speculative_config.json").write_text(json.dumps(theirs, indent=2) + "\n")
+        self._save()
+
+    def _save(self) -> None:
+        self._file.write_text(json.dumps(self.content, indent=1) + "\n")

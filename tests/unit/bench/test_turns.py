@@ -1,0 +1,99 @@
+"""Taking turns, with processes that count how much they could do."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slipstream.bench.turns import OwnTime, Turns, stopped
+
+COUNTER = """
+import sys, time
+beats = 0
+while True:
+    time.sleep(0.01)
+    beats += 1
+    with open(sys.argv[1], "w") as file:
+        file.write(str(beats))
+"""
+
+
+class Counter:
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.process = subprocess.Popen([sys.executable, "-c", COUNTER, str(file)], start_new_session=True)
+
+    def beats(self) -> int:
+        return int(self.file.read_text() or 0) if self.file.exists() else 0
+
+
+@pytest.fixture
+def counters(tmp_path: Path) -> Iterator[dict[str, Counter]]:
+    started = {name: Counter(tmp_path / name) for name in ("a", "b")}
+    while not all(counter.beats() for counter in started.values()):
+        time.sleep(0.05)
+    yield started
+    for counter in started.values():
+        os.killpg(counter.process.pid, 9)
+        counter.process.wait()
+
+
+def groups(counters: dict[str, Counter]) -> dict[str, int]:
+    return {name: counter.process.pid for name, counter in counters.items()}
+
+
+def test_one_at_a_time_and_all_again_afterwards(counters: dict[str, Counter]) -> None:
+    start = time.perf_counter()
+    with Turns(groups(counters)) as turns:
+        time.sleep(2.5)
+        turns.finished("a")
+        resting = counters["a"].beats()
+        time.sleep(1.0)
+        assert counters["a"].beats() <= resting + 2  # it stays stopped once it is done
+    end = time.perf_counter()
+    shares = [turns.own_time(name).between(start, end) for name in ("a", "b")]
+    assert sum(shares) == pytest.approx(end - start, abs=0.2)  # never both, hardly ever none
+    assert 0.8 < shares[0] < 1.8
+    for counter in counters.values():
+        before = counter.beats()
+        time.sleep(0.5)
+        assert counter.beats() > before
+
+
+def test_turns_end_also_when_the_round_fails(counters: dict[str, Counter]) -> None:
+    with pytest.raises(RuntimeError, match="round"), Turns(groups(counters)):
+        raise RuntimeError("round")
+    before = [counter.beats() for counter in counters.values()]
+    time.sleep(0.5)
+    assert all(counter.beats() > beats for counter, beats in zip(counters.values(), before, strict=True))
+
+
+def test_stopped(counters: dict[str, Counter]) -> None:
+    with stopped([counters["b"].process.pid]):
+        time.sleep(0.05)
+        before = counters["b"].beats()
+        time.sleep(0.4)
+        assert counters["b"].beats() <= before + 1
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 100), st.floats(0, 5)), max_size=8),
+    st.floats(0, 100),
+    st.floats(0, 100),
+)
+def test_own_time_is_time_minus_overlap(stops: list[tuple[float, float]], a: float, b: float) -> None:
+    """Against the plain definition, for stops that do not overlap."""
+    intervals = []
+    moment = 0.0
+    for gap, length in stops:
+        intervals.append((moment + gap, moment + gap + length))
+        moment += gap + length
+    start, end = min(a, b), max(a, b)
+    lost = sum(max(min(end, y) - max(start, x), 0.0) for x, y in intervals)
+    assert OwnTime(intervals).between(start, end) == pytest.approx(end - start - lost, abs=1e-6)
