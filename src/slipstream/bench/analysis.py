@@ -15,9 +15,13 @@ def throughput(round_: Round, arm: str) -> float:
     return float(measured["tokens"] / measured["seconds"])
 
 
+def ratios(rounds: Sequence[Round], bare: str, arm: str) -> list[float]:
+    """Tokens a second against `bare`, round by round."""
+    return [throughput(r, arm) / throughput(r, bare) for r in rounds]
+
+
 def speedup(rounds: Sequence[Round], bare: str, arm: str) -> Interval:
-    """Tokens a second against `bare`, paired by round."""
-    return mean_ratio([throughput(r, arm) / throughput(r, bare) for r in rounds])
+    return mean_ratio(ratios(rounds, bare, arm))
 
 
 def analyse(
@@ -43,7 +47,6 @@ def _cell(
         for ttft, latency, tokens in zip(m["ttft"], m["latency"], m["output_tokens"], strict=True)
         if tokens > 0
     ]
-    ratio = speedup(rounds, bare, arm)
     entry: dict[str, Any] = {
         "workload": workload,
         "load": load,
@@ -60,6 +63,7 @@ def _cell(
         "latency_seconds": percentiles([end for _, end, _ in requests]),
     }
     if arm != bare:
+        ratio = speedup(rounds, bare, arm)
         entry["speedup"] = ratio.as_dict()
         entry["uncertain"] = ratio.half_width > precision
         if all("texts" in r for r in rounds):

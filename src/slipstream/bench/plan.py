@@ -1,13 +1,12 @@
 """What a benchmark will do: written down first, so that a run can be resumed and repeated."""
 
-import hashlib
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from slipstream.bench.arms import Arm
+from slipstream.bench.fingerprint import fingerprint
 from slipstream.bench.workloads import Workload
 
 OPEN_LOOP_SECONDS = 10
@@ -82,7 +81,7 @@ class Plan:
         comparable = {
             key: value for key, value in self.as_dict().items() if key not in ("rounds", "workloads", "loads")
         }
-        return hashlib.sha256(json.dumps(comparable, sort_keys=True).encode()).hexdigest()[:16]
+        return fingerprint(comparable)
 
     def order(self, round_number: int) -> list[Arm]:
         """Who goes first changes from round to round, and every other round goes backwards: what drifts

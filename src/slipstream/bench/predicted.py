@@ -20,13 +20,12 @@ def predict_cells(results: Mapping[str, Any], curve: CostCurve) -> list[dict[str
                 cell = view.cell(workload, load, arm)
                 if not (bare and cell and load.concurrency and "survival" in cell.get("acceptance", {})):
                     continue
-                kept = cell["acceptance"]
                 situation = Situation(
                     load.concurrency,
                     prompt_tokens=bare["prompt_tokens"] / bare["requests"],
                     output_tokens=bare["tokens"] / bare["requests"],
                 )
-                accepted = Acceptance(tuple(kept["offered"]), tuple(kept["survival"]))
+                accepted = Acceptance.from_dict(cell["acceptance"])
                 rows.append(
                     {
                         "workload": workload,

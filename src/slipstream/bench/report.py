@@ -7,7 +7,7 @@ from typing import Any
 
 from slipstream.bench.charts import Point, Series, line_chart, stacked_bars
 from slipstream.bench.plan import Load
-from slipstream.bench.results import Entry, Results, View, verdicts
+from slipstream.bench.results import Entry, Results, View, judge, verdicts
 
 STYLE = """
 :root{color-scheme:light dark;--paper:#fff;--ink:#1a1d21;--soft:#5b6570;--line:#dfe3e8;--card:#f6f8fa;
@@ -58,7 +58,8 @@ def html_report(results: Results) -> str:
     view = View(results)
     first, *rest = verdicts(results) or ["Nothing to compare."]
     latest = results["sessions"][-1]
-    arms = [view.bare, *view.others]
+    arms = _legend([(arm, f"var(--c{_colour(i)})") for i, arm in enumerate([view.bare, *view.others])])
+    others = _legend([(arm, f"var(--c{_colour(i)})") for i, arm in enumerate(view.others, start=1)])
     body = [
         f"<h1>Speculation against {escape(view.bare)}: {escape(Path(results['plan']['model']).name)}</h1>",
         f'<p class="soft">vLLM {latest["vllm"]} on {escape(_machine(latest))}, {latest["date"][:10]}</p>',
@@ -69,14 +70,14 @@ def html_report(results: Results) -> str:
             "Speedup against load",
             f"Generated tokens a second, relative to {view.bare} in the same round; whiskers are 95% "
             "intervals over rounds. Above the dotted line speculation pays.",
-            _legend([(arm, f"var(--c{_colour(i + 1)})") for i, arm in enumerate(view.others)]),
+            others,
             [(w, _speedups(view, w)) for w in view.workloads],
         ),
         *_section(
             "Acceptance by position",
             "Of the draft tokens verified at a position, the share that the target kept. Every position has "
             "its own denominator: short drafts do not count against later positions.",
-            _legend([(arm, f"var(--c{_colour(i + 1)})") for i, arm in enumerate(view.others)]),
+            others,
             [(w, _acceptance(view, w)) for w in view.workloads],
         ),
         *_section(
@@ -93,8 +94,7 @@ def html_report(results: Results) -> str:
         ("latency_seconds", "End to end", "Whole request, milliseconds. Solid p50, dashed p95."),
     )
     for key, title, text in latencies:
-        legend = _legend([(arm, f"var(--c{_colour(i)})") for i, arm in enumerate(arms)])
-        body += _section(title, text, legend, [(w, _latency(view, w, key)) for w in view.workloads])
+        body += _section(title, text, arms, [(w, _latency(view, w, key)) for w in view.workloads])
     body += ["<h2>All figures</h2>", _notes(results), f'<div class="scroll">{_html_table(view)}</div>']
     body += ["<h2>How it was measured</h2>", _method(results)]
     return (
@@ -273,13 +273,9 @@ def _three(values: dict[str, float]) -> str:
 def _html_table(view: View) -> str:
     rows = []
     for cell in view.results["cells"]:
-        ratio = cell.get("speedup")
-        style = ""
-        if ratio:
-            style = "good" if ratio["low"] > 1 else "bad" if ratio["high"] < 1 else ""
         texts = _row(cell)
         columns = [f"<td>{escape(text)}</td>" for text in texts]
-        columns[4] = f'<td class="{style}">{escape(texts[4])}</td>'
+        columns[4] = f'<td class="{judge(cell)}">{escape(texts[4])}</td>'
         rows.append(f"<tr>{''.join(columns)}</tr>")
     head = "".join(f"<th>{escape(column)}</th>" for column in COLUMNS)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"

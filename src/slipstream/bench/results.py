@@ -46,6 +46,14 @@ def load(path: Path) -> dict[str, Any]:
     return content
 
 
+def judge(cell: Entry) -> str:
+    """`good` or `bad` beyond doubt, else nothing."""
+    ratio = cell.get("speedup")
+    if not ratio:
+        return ""
+    return "good" if ratio["low"] > 1 else "bad" if ratio["high"] < 1 else ""
+
+
 class View:
     """Results as a report asks for them."""
 

@@ -1,17 +1,17 @@
 """Running a plan: arms take turns, and each round is written when all arms have done it."""
 
-import hashlib
 import json
 import time
 import urllib.error
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from slipstream.bench.about import about_this_run
 from slipstream.bench.analysis import speedup
 from slipstream.bench.arms import Arm
+from slipstream.bench.fingerprint import fingerprint
 from slipstream.bench.plan import Cell, Plan
 from slipstream.bench.servers import Server, ServerError, running
 from slipstream.bench.steps import StepTotals
@@ -118,13 +118,11 @@ class _Bench:
         self._texts = TextComparison(servers[plan.arms[0].name], plan.model)
         self._warm: set[tuple[str, str]] = set()
         self._can_stop = installed_vllm()[1] == "cpu"
-        self._completions = not has_chat_template(servers[plan.arms[0].name], plan.model)
+        self._form = request_form(servers[plan.arms[0].name], plan.model)
 
     def round(self, cell: Cell, number: int) -> Round:
         count = cell.load.requests_per_round(self._plan.requests_per_round)
-        requests = cell.workload.take(number * count, count)
-        if self._completions:
-            requests = [as_completion(request) for request in requests]
+        requests = [self._form(request) for request in cell.workload.take(number * count, count)]
         if cell.key not in self._warm:
             short = [Request(r.messages, r.prompt, WARM_UP_TOKENS) for r in requests]
             self._send(cell, short, self._plan.arms, WARM_UP)
@@ -188,11 +186,7 @@ class _Bench:
     def _measured(self, arm: str, result: dict[str, Any], own: OwnTime) -> dict[str, Any]:
         """What is kept of a round. Times are the arm's own: without those in which it was stopped."""
         server = self._servers[arm]
-        errors = [error for error in result["errors"] if error]
-        if errors:
-            server.is_healthy()  # raises with its log if it died
-        if len(errors) == len(result["errors"]):
-            raise ServerError(f"arm {arm}: every request failed: {errors[0][-300:]}")
+        server.require_answers(result["errors"])
         steps = server.steps.new()
         starts, ttfts, latencies = result["start_times"], result["ttfts"], result["latencies"]
         return {
@@ -211,10 +205,11 @@ class _Bench:
 def _salt(cell: Cell, number: int) -> str:
     """Prompts come round again; the salt keeps the prefix cache from answering for them. Hexadecimal, since
     vLLM refuses a salt with a slash in it."""
-    return hashlib.sha256(f"{cell.key} {number}".encode()).hexdigest()[:16]
+    return fingerprint([*cell.key, number])
 
 
-def has_chat_template(server: Server, model: str) -> bool:
+def request_form(server: Server, model: str) -> Callable[[Request], Request]:
+    """How requests have to be put: as they are, or as completions for a model without a chat template."""
     try:
         server.post("/v1/chat/completions", {
             "model": model, "max_tokens": 1, "messages": [{"role": "user", "content": "Hello"}]
@@ -222,12 +217,11 @@ def has_chat_template(server: Server, model: str) -> bool:
     except urllib.error.HTTPError as error:
         if error.code != 400:
             raise ServerError(f"arm {server.arm.name} answers {error.code} {error.reason}") from None
-        return False
-    return True
+        return _as_completion
+    return lambda request: request
 
 
-def as_completion(request: Request) -> Request:
-    """For a model without a chat template."""
+def _as_completion(request: Request) -> Request:
     if request.messages is None:
         return request
     text = "\n\n".join(str(message["content"]) for message in request.messages)

@@ -18,13 +18,12 @@ from typing import Any
 
 from slipstream.bench.arms import Arm
 from slipstream.bench.steps import StepFile
+from slipstream.engine.arguments import STEPS_VARIABLE, TIMED_CPU_WORKER
 from slipstream.errors import SlipstreamError
-from slipstream.ops.host import GIB, look_at_host
+from slipstream.ops.host import GIB, Host, look_at_host
 
 START_SECONDS = 900
 STOP_SECONDS = 20
-TIMED_WORKER = "slipstream.engine.stopwatch.TimedCPUWorker"
-STEPS_VARIABLE = "SLIPSTREAM_STEPS"
 
 
 class ServerError(SlipstreamError):
@@ -67,6 +66,14 @@ class Server:
         except (urllib.error.URLError, OSError):
             return False
 
+    def require_answers(self, errors: Sequence[str]) -> None:
+        """Raise if it died, or if no request was answered; `errors` has an empty text for each that was."""
+        failed = [error for error in errors if error]
+        if failed:
+            self.is_healthy()
+        if len(failed) == len(errors):
+            raise ServerError(f"arm {self.arm.name}: every request failed: {failed[0][-300:]}")
+
     def _end_of_log(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines()
         errors = [line for line in lines if "rror" in line]
@@ -83,16 +90,16 @@ def running(
 ) -> Iterator[dict[str, Server]]:
     """Start a server per arm, wait until all are healthy, and stop them in the end."""
     folder.mkdir(parents=True, exist_ok=True)
-    surroundings, shared_flags = _share_of_machine(len(arms), flags)
+    host = look_at_host()
+    surroundings, shared_flags = _share_of_machine(host, len(arms), flags)
     servers: dict[str, Server] = {}
     waiting: list[Server] = []
-    platform = look_at_host().platform
-    at_once = 2 if platform == "cpu" else 1  # vLLM's memory profile on a GPU wants to be alone
+    at_once = 2 if host.platform == "cpu" else 1  # vLLM's memory profile on a GPU wants to be alone
     with _reaper() as watch:
         try:
             for arm in arms:
                 tell(f"starting {arm.name}")
-                server = _start(model, arm, [*flags, *shared_flags], surroundings, folder, platform)
+                server = _start(model, arm, [*flags, *shared_flags], surroundings, folder, host.platform)
                 watch(server.group)
                 servers[arm.name] = server
                 waiting.append(server)
@@ -141,9 +148,8 @@ def _reaper() -> Iterator[Callable[[int], None]]:
         reaper.wait()
 
 
-def _share_of_machine(num_arms: int, flags: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+def _share_of_machine(host: Host, num_arms: int, flags: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """vLLM takes most of the memory for its KV cache unless told; the arms have to share it."""
-    host = look_at_host()
     given = {flag.partition("=")[0].replace("_", "-") for flag in flags}
     if "--kv-cache-memory-bytes" in given or num_arms == 1:
         return {}, []
@@ -173,7 +179,7 @@ def _start(
     command = [sys.executable, "-m", "slipstream", "serve", model, "--speculate", arm.speculate]
     command += [*flags, *arm.flags, "--port", str(port)]
     if platform == "cpu":
-        command += ["--worker-cls", TIMED_WORKER]
+        command += ["--worker-cls", TIMED_CPU_WORKER]
     environment = {
         **os.environ,
         **surroundings,

@@ -24,11 +24,6 @@ class Step:
     drafted: Sequence[tuple[float, float]]
     """From when to when the proposer worked."""
 
-    @property
-    def drafts(self) -> int:
-        """Draft tokens verified."""
-        return sum(self.offered)
-
 
 class StepFile:
     """The growing file of one server; `new()` gives the steps since it was last asked."""

@@ -7,7 +7,6 @@
    vLLM is dropped.
 """
 
-import hashlib
 import json
 import math
 import time
@@ -19,12 +18,13 @@ from typing import Any
 import yaml
 
 from slipstream.bench.about import about_this_run
-from slipstream.bench.analysis import acceptance, throughput
+from slipstream.bench.analysis import acceptance, ratios
 from slipstream.bench.arms import BARE, Arm
+from slipstream.bench.fingerprint import fingerprint
 from slipstream.bench.plan import Load, Plan
 from slipstream.bench.profile import measure_cost, probe_arm
-from slipstream.bench.run import Records, Watcher, as_completion, has_chat_template, run
-from slipstream.bench.servers import Server, ServerError, running
+from slipstream.bench.run import Records, Watcher, request_form, run
+from slipstream.bench.servers import Server, running
 from slipstream.bench.statistics import mean_over_cells
 from slipstream.bench.steps import StepTotals
 from slipstream.bench.turns import OwnTime
@@ -32,7 +32,7 @@ from slipstream.bench.workloads import Workload
 from slipstream.checkpoints import open_checkpoint
 from slipstream.config import Deployment, SpeculationConfig, choose
 from slipstream.engine.arguments import speculative_config
-from slipstream.engine.load import Traffic, send
+from slipstream.engine.load import Request, Traffic, send
 from slipstream.errors import SetupError
 from slipstream.ops.host import installed_vllm
 from slipstream.planning.cost import CostCurve
@@ -147,7 +147,7 @@ class Measured:
         return cls(
             CostCurve.from_dict(content["cost_curve"]),
             {
-                name: {w: Acceptance(tuple(a["offered"]), tuple(a["survival"])) for w, a in by.items()}
+                name: {w: Acceptance.from_dict(a) for w, a in by.items()}
                 for name, by in content["acceptance"].items()
             },
             content["drafting_seconds"],
@@ -176,7 +176,7 @@ class Tuning:
         settings = [
             model, [w.fingerprint for w in workloads], self.loads, drafter, max_tokens, list(flags)
         ]  # fmt: skip
-        self.fingerprint = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:16]
+        self.fingerprint = fingerprint(settings)
         known = json.loads(self._file.read_text()) if self._file.exists() else {}
         self.content: dict[str, Any] = known if known.get("fingerprint") == self.fingerprint else {}
         self.content |= {"fingerprint": self.fingerprint, "about": about_this_run()}
@@ -196,17 +196,18 @@ class Tuning:
             self._save()
         options = self.options()
         self.content["predictions"] = self._predictions()
-        self._choose(options[0], "predicted, not yet confirmed")
         if max(options[0].tokens) == 0:
             self._choose(options[0], "no K is predicted to be faster than none at any load")
             return
+        self._choose(options[0], "predicted, not yet confirmed")
         self._confirm(options, deadline, watcher)
 
     def _measure(self, watcher: Watcher) -> Measured:
         arms = [Arm(BARE), probe_arm(MOST_DRAFTS), *(c.arm(c.name, MOST_DRAFTS) for c in self.candidates)]
         with running(self.model, arms, self.flags, self.folder / "servers", watcher.doing) as servers:
-            self.completions = not has_chat_template(servers["probe"], self.model)
-            every = [self._request(r) for w in self.workloads for r in w.requests]
+            form = request_form(servers["probe"], self.model)
+            requests = {w.name: [form(request) for request in w.requests] for w in self.workloads}
+            every = [request for some in requests.values() for request in some]
             curve = measure_cost(
                 servers[BARE], servers["probe"], self.model, every, self.loads, MOST_DRAFTS, watcher.doing
             )
@@ -218,37 +219,30 @@ class Tuning:
                 seconds, count = 0.0, 0
                 for workload in self.workloads:
                     watcher.doing(f"acceptance of {candidate.name} on {workload.name}")
-                    steps, situation = self._accept(servers[candidate.name], workload)
+                    steps, situation = self._accept(servers[candidate.name], requests[workload.name])
                     situations[workload.name] = situation
                     seconds += steps.drafting
                     count += steps.decode_steps
                     shares = acceptance(steps) if sum(steps.offered) else {"offered": [], "survival": []}
-                    kept[candidate.name][workload.name] = Acceptance(
-                        tuple(shares["offered"]), tuple(shares["survival"])
-                    )
+                    kept[candidate.name][workload.name] = Acceptance.from_dict(shares)
                 drafting[candidate.name] = seconds / max(count, 1)
         return Measured(curve, kept, drafting, situations)
 
-    def _accept(self, server: Server, workload: Workload) -> tuple[StepTotals, tuple[float, float]]:
+    def _accept(self, server: Server, requests: Sequence[Request]) -> tuple[StepTotals, tuple[float, float]]:
         server.steps.new()
         result = send(
             Traffic(
                 server.url,
                 self.model,
-                [self._request(r) for r in workload.requests],
+                requests,
                 concurrency=ACCEPTANCE_LOAD,
                 body={"temperature": 0},
             )
         )
+        server.require_answers(result["errors"])
         done = result["completed"]
-        if not done:
-            server.is_healthy()  # raises with its log if it died
-            raise ServerError(f"{server.arm.name}: every request failed: {result['errors'][0][-300:]}")
         tokens = result["total_input_tokens"] / done, result["total_output_tokens"] / done
         return StepTotals.of(server.steps.new(), OwnTime()), tokens
-
-    def _request(self, request: Any) -> Any:
-        return as_completion(request) if self.completions else request
 
     def options(self) -> list[Option]:
         """The best configurations by prediction, best first: per candidate the best K for every load, and the
@@ -305,9 +299,7 @@ class Tuning:
         run(plan, records, watcher, WIDEST, deadline - time.monotonic())
         cells = [records.rounds[cell.key] for cell in plan.cells]
         measured = {
-            option.name: mean_over_cells(
-                [[throughput(r, option.name) / throughput(r, BARE) for r in rounds] for rounds in cells]
-            )
+            option.name: mean_over_cells([ratios(rounds, BARE, option.name) for rounds in cells])
             for option in tried
         }
         self.content["confirmation"] = {name: interval.as_dict() for name, interval in measured.items()}

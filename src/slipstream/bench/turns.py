@@ -75,15 +75,13 @@ class Turns:
 
     def _stop(self, name: str) -> None:
         if name not in self._stopped_at:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._groups[name], signal.SIGSTOP)
+            _signal(self._groups[name], signal.SIGSTOP)
             self._stopped_at[name] = time.perf_counter()
 
     def _resume(self, name: str) -> None:
         if name in self._stopped_at:
             self._stops[name].append((self._stopped_at.pop(name), time.perf_counter()))
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._groups[name], signal.SIGCONT)
+            _signal(self._groups[name], signal.SIGCONT)
 
 
 @contextlib.contextmanager
@@ -91,12 +89,18 @@ def stopped(groups: Iterable[int]) -> Iterator[None]:
     """Nothing of these runs meanwhile."""
     groups = list(groups)
     for group in groups:
-        os.killpg(group, signal.SIGSTOP)
+        _signal(group, signal.SIGSTOP)
     try:
         yield
     finally:
         for group in groups:
-            os.killpg(group, signal.SIGCONT)
+            _signal(group, signal.SIGCONT)
+
+
+def _signal(group: int, number: signal.Signals) -> None:
+    """A server that died is found out by its requests, with its log."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, number)
 
 
 class OwnTime:

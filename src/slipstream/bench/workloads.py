@@ -1,7 +1,6 @@
 """Workloads: where the requests of a benchmark come from."""
 
 import gzip
-import hashlib
 import json
 import shlex
 from collections.abc import Mapping, Sequence
@@ -11,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from slipstream.bench.fingerprint import fingerprint
 from slipstream.engine.load import Request, load_dataset
 from slipstream.errors import ConfigError
 
@@ -28,8 +28,7 @@ class Workload:
     @property
     def fingerprint(self) -> str:
         """Tells whether a resumed run has the same requests; the text itself is not written anywhere."""
-        content = json.dumps([[r.messages, r.prompt, r.max_tokens] for r in self.requests])
-        return hashlib.sha256(content.encode()).hexdigest()[:16]
+        return fingerprint([[r.messages, r.prompt, r.max_tokens] for r in self.requests])
 
     def take(self, start: int, count: int) -> list[Request]:
         """`count` requests from `start` on, beginning again at the end."""

@@ -76,17 +76,13 @@ def bench(
 
     [dim]slipstream bench ./model --arm fixed:3 --arm fixed:5 --workload chat --concurrency 1,8[/]
     """
-    from slipstream.bench.arms import read_arms, refuse_speculation
+    from slipstream.bench.arms import read_arms
     from slipstream.bench.plan import Load, Plan
     from slipstream.bench.workloads import load_workloads
-    from slipstream.cli.measuring import counts, numbers, seconds
+    from slipstream.cli.measuring import check_command, counts, numbers, seconds
     from slipstream.errors import ConfigError
-    from slipstream.ops.host import require_vllm
 
-    require_vllm()
-    if model.startswith("-"):
-        raise ConfigError("no model is given; write MODEL before the options")
-    refuse_speculation(context.args)
+    check_command(model, context.args)
     loads = [Load(concurrency=c) for c in counts("--concurrency", concurrency)]
     loads += [Load(rate=r) for r in numbers("--rate", rate)]
     if not loads:
@@ -156,7 +152,7 @@ def _show(results: dict[str, Any], as_json: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from slipstream.bench.results import verdicts
+    from slipstream.bench.results import judge, verdicts
 
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for column in ("workload", "load", "arm"):
@@ -165,9 +161,6 @@ def _show(results: dict[str, Any], as_json: bool) -> None:
         table.add_column(column, justify="right", no_wrap=True)
     for cell in results["cells"]:
         ratio, texts, acceptance = cell.get("speedup"), cell.get("texts"), cell.get("acceptance")
-        style = ""
-        if ratio:
-            style = "green" if ratio["low"] > 1 else "red" if ratio["high"] < 1 else ""
         table.add_row(
             cell["workload"],
             cell["load"],
@@ -178,7 +171,7 @@ def _show(results: dict[str, Any], as_json: bool) -> None:
             f"{acceptance['length']:.2f}" if acceptance else "",
             f"{cell['tpot_seconds'].get('p50', 0) * 1000:.1f}",
             f"{texts['equal']}/{texts['compared']}" if texts else "",
-            style=style,
+            style={"good": "green", "bad": "red", "": ""}[judge(cell)],
         )
     console = Console(highlight=False)
     console.print(table)

@@ -3,16 +3,26 @@
 import math
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from slipstream.bench.arms import refuse_speculation
 from slipstream.bench.run import Watcher
 from slipstream.errors import ConfigError
+from slipstream.ops.host import require_vllm
 
 UNITS = {"s": 1, "m": 60, "h": 3600}
+
+
+def check_command(model: str, flags: Sequence[str]) -> None:
+    """Before anything is started: vLLM is there, MODEL is one, and the flags are for all arms."""
+    require_vllm()
+    if model.startswith("-"):
+        raise ConfigError("no model is given; write MODEL before the options")
+    refuse_speculation(flags)
 
 
 def numbers(option: str, text: str) -> list[float]:

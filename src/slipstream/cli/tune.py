@@ -49,17 +49,12 @@ def tune(
 
     [dim]slipstream tune ./model --workload my-prompts.jsonl --concurrency 1,8,32 --budget 20m[/]
     """
-    from slipstream.bench.arms import refuse_speculation
     from slipstream.bench.tune import Tuning
     from slipstream.bench.workloads import load_workloads
-    from slipstream.cli.measuring import counts, seconds, watched
+    from slipstream.cli.measuring import check_command, counts, seconds, watched
     from slipstream.errors import ConfigError
-    from slipstream.ops.host import require_vllm
 
-    require_vllm()
-    if model.startswith("-"):
-        raise ConfigError("no model is given; write MODEL before the options")
-    refuse_speculation(context.args)
+    check_command(model, context.args)
     limit = seconds("--budget", budget)
     loads = counts("--concurrency", concurrency)
     if not loads:

@@ -5,6 +5,8 @@ from typing import Any
 from slipstream.config import Choice
 
 CPU_WORKER = "slipstream.engine.worker.CPUWorker"
+TIMED_CPU_WORKER = "slipstream.engine.stopwatch.TimedCPUWorker"
+STEPS_VARIABLE = "SLIPSTREAM_STEPS"  # the file that the timed worker writes
 
 
 def engine_arguments(choice: Choice, platform: str) -> dict[str, Any]:

@@ -11,9 +11,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from slipstream.engine.arguments import STEPS_VARIABLE
 from slipstream.engine.worker import CPUWorker
-
-STEPS_VARIABLE = "SLIPSTREAM_STEPS"
 
 
 class TimedCPUWorker(CPUWorker):

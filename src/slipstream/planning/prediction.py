@@ -5,6 +5,7 @@ K      draft tokens per step
 c      cost of one draft pass / cost of one target pass
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Self
@@ -44,6 +45,11 @@ class Acceptance:
     def constant(cls, alpha: float, num_draft_tokens: int) -> Self:
         positions = range(1, num_draft_tokens + 1)
         return cls((1.0,) * num_draft_tokens, tuple(alpha**j for j in positions))
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Sequence[float]]) -> Self:
+        """From `offered` and `survival`, as bench and tune write them."""
+        return cls(tuple(content["offered"]), tuple(content["survival"]))
 
     @property
     def tokens(self) -> float:
