@@ -28,7 +28,7 @@ def test_it_says_at_start_what_is_active_and_why(server: Server) -> None:
     assert re.search(r"K\s+3: asked for", log)
     assert re.search(r"host\s+preloaded .*libiomp5", log)
     assert re.search(r"runner\s+V1 model runner: ", log)
-    assert re.search(r"scheduler\s+vllm\.v1\.core\.sched\.scheduler\.Scheduler, synchronous: ", log)
+    assert re.search(r"scheduler\s+slipstream\.engine\.scheduler\.Scheduler, synchronous: ", log)
     assert "use_v2_block_manager is ignored" in log
 
 
@@ -71,7 +71,11 @@ def test_metrics_count_what_was_drafted(server: Server, client: openai.OpenAI, m
     assert 2 * drafts < tokens <= 3 * drafts
 
 
-def test_min_p_is_refused_as_the_start_said(server: Server, client: openai.OpenAI, model: str) -> None:
-    assert "requests with min_p or logit_bias are refused" in server.log.read_text()
-    with pytest.raises(openai.BadRequestError, match="min_p"):
-        client.completions.create(model=model, prompt=PROMPT, max_tokens=4, extra_body={"min_p": 0.1})
+def test_min_p_and_logit_bias_are_served(client: openai.OpenAI, model: str) -> None:
+    """vLLM refuses them while it speculates; Slipstream serves them, without drafts."""
+    request = {"model": model, "prompt": PROMPT, "max_tokens": 8}
+    greedy = client.completions.create(**request, temperature=0)
+    one = client.completions.create(**request, temperature=0.5, extra_body={"min_p": 1.0})
+    assert one.choices[0].text == greedy.choices[0].text
+    biased = client.completions.create(**request, temperature=0, logit_bias={"28": 100})
+    assert biased.choices[0].text == biased.choices[0].text[0] * 8

@@ -1,7 +1,13 @@
-"""Workers with a bug planted in them, for tests that must see it. Used by dotted path as `worker_cls`."""
+"""Workers and proposers with a bug planted in them, for tests that must see it. Used by dotted path."""
 
+import itertools
+import math
 from typing import Any
 
+import numpy as np
+
+from slipstream.drafting import Draft
+from slipstream.drafting.ngram import NgramProposer
 from slipstream.engine.worker import CPUWorker
 
 
@@ -45,3 +51,78 @@ class AcceptsTooMuchWorker(CPUWorker):
             return output
 
         sampler.forward = accept_one_more
+
+
+class PrefersTheBestWorker(CPUWorker):
+    """After one rejection in twenty the most probable token is taken instead of one that is sampled: a bias
+    of about 0.02 in total variation where three tokens are about equally likely."""
+
+    SHARE = 0.05
+
+    def init_device(self) -> None:
+        super().init_device()
+        sampler: Any = self.model_runner.rejection_sampler
+        forward = sampler.forward
+        random = np.random.default_rng(0)
+
+        def prefer_the_best(metadata: Any, draft_probs: Any, logits: Any, sampling_metadata: Any) -> Any:
+            output = forward(metadata, draft_probs, logits, sampling_metadata)
+            sampled = output.sampled_token_ids  # [requests, K + 1], -1 after the last valid token
+            start = 0
+            for row, num_drafts in enumerate(metadata.num_draft_tokens):
+                last = int((sampled[row] != -1).sum()) - 1
+                if last < num_drafts and random.random() < self.SHARE:
+                    sampled[row, last] = logits[metadata.target_logits_indices[start + last]].argmax()
+                start += num_drafts
+            return output
+
+        sampler.forward = prefer_the_best
+
+
+class FaultyNgram(NgramProposer):
+    """N-gram lookup in which one call in ten goes wrong, each time in another way."""
+
+    name = "faulty"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._random = np.random.default_rng(0)
+        self._ways = itertools.cycle(("raise", "nan", "length", "token", "none"))
+
+    def observe(self, request_id: str, tokens: Any) -> None:
+        if self._random.random() < 0.001:
+            raise RuntimeError("planted")
+        super().observe(request_id, tokens)
+
+    def propose(self, wanted: Any) -> Any:
+        drafts: dict[str, Any] = dict(super().propose(wanted))
+        if not drafts or self._random.random() > 0.1:
+            return drafts
+        victim = next(iter(drafts))
+        way = next(self._ways)
+        if way == "raise":
+            raise RuntimeError("planted")
+        drafts[victim] = {
+            "nan": Draft([1], [math.nan]),
+            "length": Draft([1] * 99, [0.5] * 99),
+            "token": Draft([10**6], [0.5]),
+            "none": None,
+        }[way]
+        return drafts
+
+
+class FaultyDrafterWorker(CPUWorker):
+    """The drafter fails in one call out of ten."""
+
+    def init_device(self) -> None:
+        super().init_device()
+        random = np.random.default_rng(0)
+        runner: Any = self.model_runner
+        draft = runner.draft
+
+        def sometimes(wanted: Any) -> Any:
+            if wanted and random.random() < 0.1:
+                raise RuntimeError("planted")
+            return draft(wanted)
+
+        runner.draft = sometimes

@@ -14,6 +14,7 @@ import pytest
 from slipstream.config import Deployment
 from slipstream.config.forms import VLLM_KEYS
 from slipstream.config.speculation import MAX_DRAFT_TOKENS
+from slipstream.engine.runner import Kept
 
 
 @dataclass(frozen=True)
@@ -168,6 +169,49 @@ CONTRACT = (
         parameters=("x", "cu_num_tokens", "num_tokens", "replace_from", "replace_to"),
     ),
     Reliance("vllm.v1.sample.ops.topk_topp_sampler:apply_top_k_only", parameters=("logits", "k")),
+    # slipstream.engine.scheduler
+    Reliance(
+        "vllm.v1.core.sched.scheduler:Scheduler",
+        has=("update_draft_token_ids", "_free_request", "schedule"),
+    ),
+    Reliance(
+        "vllm.v1.core.sched.scheduler:Scheduler._free_request", parameters=("request", "delay_free_blocks")
+    ),
+    Reliance(
+        "vllm.v1.request:Request",
+        has=("num_tokens", "num_output_tokens"),
+    ),
+    Reliance("vllm.v1.outputs:DraftTokenIds", has=("req_ids", "draft_token_ids")),
+    Reliance("vllm:SamplingParams", has=("min_p", "logit_bias", "trace_decode_token_ids")),
+    Reliance("vllm.v1.engine.core:EngineCore.post_step", parameters=("model_executed",)),
+    Reliance("vllm.v1.engine.input_processor:InputProcessor.__init__"),
+    Reliance("vllm.v1.executor.abstract:Executor.collective_rpc"),
+    # slipstream.engine.runner, .drafter_cache
+    Reliance(
+        "vllm.v1.worker.gpu_model_runner:GPUModelRunner.propose_draft_token_ids", parameters=Kept._fields
+    ),
+    Reliance(
+        "vllm.v1.spec_decode.draft_model:DraftModelProposer",
+        has=("build_per_group_and_layer_attn_metadata", "_get_slot_mapping", "propose"),
+    ),
+    Reliance(
+        "vllm.v1.attention.backend:CommonAttentionMetadata",
+        has=("query_start_loc", "query_start_loc_cpu", "seq_lens", "block_table_tensor", "slot_mapping"),
+    ),
+    Reliance("vllm.forward_context:set_forward_context"),
+    Reliance("vllm.v1.worker.gpu_worker:Worker.init_device", parameters=()),
+    # slipstream.engine.patches
+    Reliance("vllm.v1.sample.logits_processor:BUILTIN_LOGITS_PROCESSORS"),
+    Reliance(
+        "vllm.v1.worker.gpu_model_runner:build_logitsprocs",
+        parameters=(
+            "vllm_config",
+            "device",
+            "is_pin_memory",
+            "is_pooling_model",
+            "custom_logitsprocs",
+        ),
+    ),
     # tests/engine/test_sampler.py
     Reliance("vllm.utils.cpu_triton_utils:_expand_kernel_impl"),
     # tests/engine/planted.py; the composition of proposers will stand on these too
@@ -228,7 +272,7 @@ def test_server_flags_exist() -> None:
     assert {"--speculative-config", "--host", "--uds"} <= known.keys()
 
 
-def test_vllm_refuses_the_sampling_parameters_that_doctor_warns_of() -> None:
+def test_vllm_itself_refuses_sampling_parameters_that_slipstream_serves() -> None:
     from vllm import SamplingParams
     from vllm.exceptions import VLLMValidationError
 

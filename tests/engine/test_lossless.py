@@ -1,6 +1,6 @@
 """Promise 1: greedy output is the target's, token for token, whatever drafts.
 
-Float32, 20 prompts x up to 64 tokens, one by one and 8 at a time, prefix caching on, against bare vLLM.
+Float32, 20 prompts x up to 48 tokens, 8 at a time and some one by one, prefix caching on, against bare vLLM.
 Sampling with top_k=1 must give the same text again: it takes the sampler's random path, where vLLM on CPU
 reads uninitialised memory, and dies on an empty batch, unless it is mended (slipstream.engine.patches).
 Two planted bugs show what this test can and cannot see: drafts from a wrong context cost acceptance
@@ -13,50 +13,60 @@ import pytest
 
 from engine.prompts import PROMPTS
 from engine.runs import Run, run_arm
+from slipstream.testing import models
 
-NGRAM: dict[str, Any] = {"speculate": {"mode": "fixed", "num_draft_tokens": 3, "ngram": {"min": 2, "max": 5}}}
+NGRAM: dict[str, Any] = {
+    "speculative_config": {
+        "method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 2, "prompt_lookup_max": 5,
+    }
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def bare(smollm2: str) -> Run:
     run = run_arm(smollm2, PROMPTS, speculate="off")
     assert "spec_decode_num_drafts" not in run.counted
-    assert sum(len(tokens) for tokens in run.batched) > 1000
+    assert sum(len(tokens) for tokens in run.batched) > 800
     assert run.top_1 == run.batched
     return run
 
 
 @pytest.fixture(scope="module")
 def ngram(smollm2: str) -> Run:
-    return run_arm(smollm2, PROMPTS, **NGRAM)
+    return run_arm(smollm2, PROMPTS, single=False, **NGRAM)
 
 
 def check_equal(run: Run, bare: Run) -> None:
-    assert run.single == bare.single
+    assert run.single in (bare.single, [])
     assert run.batched == bare.batched
     assert run.top_1 == bare.batched
     assert run.counted["spec_decode_num_draft_tokens"] > 0
     assert run.counted["prefix_cache_hits"] > 0
 
 
-def test_ngram(ngram: Run, bare: Run) -> None:
+def test_vllms_own_ngram(ngram: Run, bare: Run) -> None:
     check_equal(ngram, bare)
     assert ngram.acceptance > 0.2
 
 
-def test_draft_model(smollm2: str, drafter: str, bare: Run) -> None:
-    run = run_arm(smollm2, PROMPTS, drafter=drafter)
+def test_free_proposers(smollm2: str, bare: Run) -> None:
+    """n-gram lookup and suffix decoding: what `auto` is without a drafter."""
+    run = run_arm(smollm2, PROMPTS)
     check_equal(run, bare)
-    assert run.acceptance > 0.1
+    assert run.acceptance > 0.2
 
 
-def test_medusa(smollm2: str, medusa_heads: str, bare: Run) -> None:
-    check_equal(run_arm(smollm2, PROMPTS, drafter=medusa_heads), bare)
-
-
-def test_eagle(smollm2: str, eagle_head: str, bare: Run) -> None:
-    eagle = {"mode": "fixed", "num_draft_tokens": 3, "drafter": {"model": eagle_head, "method": "eagle"}}
-    check_equal(run_arm(smollm2, PROMPTS, speculate=eagle), bare)
+@pytest.mark.parametrize("kind", ["draft_model", "medusa", "eagle", "mlp"])
+def test_composed_with(kind: str, smollm2: str, bare: Run) -> None:
+    """Free proposers and a drafter of each kind; all but the draft model have random weights."""
+    drafters: dict[str, Any] = {
+        "draft_model": {"model": str(models.drafter())},
+        "medusa": {"model": str(models.medusa_heads())},
+        "eagle": {"model": str(models.eagle_head()), "method": "eagle"},
+        "mlp": {"model": str(models.mlp_speculator())},
+    }
+    run = run_arm(smollm2, PROMPTS, single=kind == "draft_model", speculate={"drafter": drafters[kind]})
+    check_equal(run, bare)
 
 
 def test_padded_draft_model(smollm2: str, padded_drafter: str, bare: Run) -> None:

@@ -22,7 +22,7 @@ class Step:
     """Moments of `time.perf_counter`."""
     ended: float
     drafted: Sequence[tuple[float, float]]
-    """From when to when the proposer worked."""
+    """From when to when the workers drafted, in this step or, by our scheduler's wish, just before it."""
 
 
 class StepFile:
@@ -50,7 +50,7 @@ class StepTimes:
     wall: float
     """From the end of the step before to the end of this one, so that waiting for a new request belongs to
     its prefill. The first step of all has nothing before it."""
-    busy: float
+    target: float
     drafting: float
 
 
@@ -58,9 +58,14 @@ def step_times(steps: Sequence[Step], own: OwnTime) -> list[StepTimes]:
     times = []
     before = steps[0].begun if steps else 0.0
     for step in steps:
-        drafting = sum(own.between(start, end) for start, end in step.drafted)
+        drafting = [(start, own.between(start, end)) for start, end in step.drafted]
+        within = sum(seconds for start, seconds in drafting if start >= step.begun)
         times.append(
-            StepTimes(own.between(before, step.ended), own.between(step.begun, step.ended), drafting)
+            StepTimes(
+                wall=own.between(before, step.ended),
+                target=own.between(step.begun, step.ended) - within,
+                drafting=sum(seconds for _, seconds in drafting),
+            )
         )
         before = step.ended
     return times
@@ -93,7 +98,7 @@ class StepTotals:
             request_steps=sum(step.decoding for step in steps),
             decode_steps=len(decode),
             wall=sum(times.wall for _, times in decode),
-            target=sum(times.busy - times.drafting for _, times in decode),
+            target=sum(times.target for _, times in decode),
             drafting=sum(times.drafting for _, times in decode),
             prefill_wall=sum(times.wall for step, times in timed if step.prefilling),
             offered=_add(step.offered for step in steps),

@@ -85,7 +85,7 @@ class Option:
 
 
 def candidates(drafter: str | None) -> list[Candidate]:
-    found = [Candidate(NGRAM, {"ngram": {"min": 2, "max": 5}})]
+    found = [Candidate(NGRAM, {"native": True, "ngram": {"min": 2, "max": 5}})]
     if drafter is not None:
         found.append(Candidate("drafter", {"drafter": {"model": drafter}}))
     return found

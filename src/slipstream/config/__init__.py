@@ -3,7 +3,7 @@
 from slipstream.config.choice import Choice, choose
 from slipstream.config.deployment import Deployment
 from slipstream.config.forms import SPECULATION_ARGUMENTS, read_speculation
-from slipstream.config.speculation import Drafter, Ngram, SpeculationConfig
+from slipstream.config.speculation import Drafter, Ngram, SpeculationConfig, Suffix
 
 __all__ = [
     "SPECULATION_ARGUMENTS",
@@ -12,6 +12,7 @@ __all__ = [
     "Drafter",
     "Ngram",
     "SpeculationConfig",
+    "Suffix",
     "choose",
     "read_speculation",
 ]

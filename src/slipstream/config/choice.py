@@ -1,7 +1,7 @@
-"""What a `SpeculationConfig` comes to for a given target: which proposer, which drafter, how many.
+"""What a `SpeculationConfig` comes to for a given target: which proposers, which drafter, how many tokens.
 
-Until the planner exists, `auto` is a fixed rule: the drafter if one is given, else n-gram lookup, at a
-modest fixed K.
+Until the planner exists, `auto` is a fixed rule: n-gram lookup and suffix decoding, the drafter too if one
+is given, at a modest fixed K.
 """
 
 from collections.abc import Mapping
@@ -16,17 +16,23 @@ from slipstream.checkpoints import (
     read_vocabulary,
 )
 from slipstream.config.deployment import Deployment, opaque_reason
-from slipstream.config.speculation import Drafter, Ngram, SpeculationConfig
-from slipstream.errors import CheckpointError
+from slipstream.config.speculation import Drafter, Ngram, SpeculationConfig, Suffix
+from slipstream.errors import CheckpointError, ConfigError
 
 AUTO_K = 3
+
+# Drafters that can be asked for a draft, or not, at each step. vLLM runs the others at every step, alone.
+COMPOSABLE_METHODS = ("draft_model", "eagle", "eagle3", "medusa", "mlp_speculator")
+# Options of vLLM that only its own way of drafting can follow.
+ALONE_OPTIONS = ("num_speculative_tokens_per_batch_size", "draft_sample_method", "parallel_drafting")
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One engine's proposer. `method` is vLLM's name for it; None means no speculation."""
+    """What one engine drafts with."""
 
     method: str | None
+    """vLLM's name of what drafts in its workers; `custom_class` if nothing does; None: no speculation."""
     why: str
     num_draft_tokens: int | None = None
     why_so_many: str = ""
@@ -34,18 +40,30 @@ class Choice:
     drafter_checkpoint: Checkpoint | None = None
     ngram: Ngram | None = None
     custom_class: str | None = None
+    free: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Slipstream's free proposers with their options; they compose with each other and with the drafter."""
+    share: str = "off"
+    """Between whose requests the suffix proposer shares text."""
     vllm: Mapping[str, Any] = field(default_factory=dict)
     left_to_vllm: bool = False
     """The target's checkpoint names its own drafter, and vLLM starts it without being asked."""
 
     @property
     def proposer(self) -> str:
-        """The proposer in one phrase."""
+        """The proposers in one phrase."""
         if self.method is None:
             return "none"
+        named = [_in_words(name, options) for name, options in self.free.items()]
         if self.ngram:
-            return f"ngram (matches of {self.ngram.min} to {self.ngram.max} tokens)"
-        return self.method
+            named.append(f"vLLM's {_in_words('ngram', self.ngram.model_dump())}")
+        elif self.drafter or not self.free:
+            named.append(self.method)
+        return ", ".join(named)
+
+    @property
+    def composes(self) -> bool:
+        """Slipstream drafts, not vLLM's own proposer."""
+        return bool(self.free) or self.method == "mlp_speculator"
 
 
 def choose(config: SpeculationConfig, deployment: Deployment, target: Checkpoint | None) -> Choice:
@@ -54,13 +72,13 @@ def choose(config: SpeculationConfig, deployment: Deployment, target: Checkpoint
         return Choice(None, "speculate is off")
     if config.drafter is not None:
         return _choose_drafter(config, config.drafter, deployment, target)
-    if config.mode == "auto" and not config.proposers:
+    if not config.proposers and config.mode == "auto":
         if target is not None and target.contains_drafter:
             why = "the target's checkpoint names its own drafter, which vLLM starts"
             return Choice(None, why, left_to_vllm=True)
         if reason := _reason_to_stay_off(deployment, target):
             return Choice(None, f"auto, and {reason}")
-    if config.suffix and config.num_draft_tokens is None:
+    if config.native and config.suffix and config.num_draft_tokens is None:
         return Choice("suffix", "asked for", why_so_many="as many as vLLM finds worth it", vllm=config.vllm)
     tokens, why_so_many = _num_draft_tokens(config, None)
     common: dict[str, Any] = {
@@ -68,10 +86,40 @@ def choose(config: SpeculationConfig, deployment: Deployment, target: Checkpoint
     }  # fmt: skip
     if config.custom_class:
         return Choice("custom_class", "asked for", custom_class=config.custom_class, **common)
-    if config.suffix:
-        return Choice("suffix", "asked for", **common)
-    why = "asked for" if config.ngram else "auto, and no drafter is given"
-    return Choice("ngram", why, ngram=config.ngram or Ngram(), **common)
+    if config.native:
+        method = "suffix" if config.suffix else "ngram"
+        return Choice(method, "asked for", ngram=config.ngram, **common)
+    why = "asked for" if config.proposers else f"{config.mode}, and no drafter is given"
+    return Choice("custom_class", why, free=_free_proposers(config), share=_share(config), **common)
+
+
+def _free_proposers(config: SpeculationConfig) -> dict[str, dict[str, Any]]:
+    """Those that are named; n-gram lookup and suffix decoding if none is."""
+    ngram, suffix = config.ngram, config.suffix
+    if not (ngram or suffix or config.plugins):
+        ngram, suffix = Ngram(), Suffix()
+    free: dict[str, dict[str, Any]] = {}
+    if ngram:
+        free["ngram"] = ngram.model_dump()
+    if suffix:
+        free["suffix"] = {
+            "share": suffix.share != "off",
+            "share_prompts": suffix.share_prompts,
+            "max_tokens": suffix.max_tokens,
+            "max_age": suffix.max_age_seconds,
+            "per_matched_token": suffix.per_matched_token,
+        }
+    return free | config.plugins
+
+
+def _share(config: SpeculationConfig) -> str:
+    return config.suffix.share if config.suffix else "off"
+
+
+def _in_words(name: str, options: Mapping[str, Any]) -> str:
+    if name == "ngram":
+        return f"ngram (matches of {options['min']} to {options['max']} tokens)"
+    return name
 
 
 def default_min_p(deployment: Deployment, target: Checkpoint | None) -> float:
@@ -83,10 +131,12 @@ def default_min_p(deployment: Deployment, target: Checkpoint | None) -> float:
 
 def _reason_to_stay_off(deployment: Deployment, target: Checkpoint | None) -> str:
     """Why speculation that nobody asked for by name would break what works without it."""
+    if deployment.scheduler_cls:
+        return "another scheduler_cls is given; Slipstream's own is where drafts are chosen"
     if deployment.logits_processors:
         return "vLLM does not run custom logits processors with speculation"
     if deployment.async_scheduling:
-        return "vLLM refuses n-gram lookup with async_scheduling"
+        return "n-gram and suffix drafts are not ready when async_scheduling wants them"
     if deployment.runner == "pooling" or deployment.convert not in ("auto", "none"):
         return "the model is run for pooling, not for generating"
     if target is None:
@@ -107,6 +157,7 @@ def _choose_drafter(
     else:
         method, why = str(drafter.method), "asked for"
     tokens, why_so_many = _num_draft_tokens(config, offered_tokens(method, checkpoint or target))
+    free = _free_beside_drafter(config, method, deployment)
     options = dict(config.vllm)
     if checkpoint and checkpoint.drafts_in_parallel:
         options.setdefault("parallel_drafting", True)
@@ -119,8 +170,29 @@ def _choose_drafter(
         why_so_many=why_so_many,
         drafter=drafter,
         drafter_checkpoint=checkpoint,
+        free={} if options.get("parallel_drafting") else free,
+        share=_share(config),
         vllm=options,
     )
+
+
+def _free_beside_drafter(
+    config: SpeculationConfig, method: str, deployment: Deployment
+) -> dict[str, dict[str, Any]]:
+    """What drafts beside the drafter: what is named, else all in `auto` and nothing in `fixed`."""
+    named = [name for name in config.proposers if name != "drafter"]
+    if config.native or (config.mode == "fixed" and not named):
+        return {}
+    reason = ""
+    if method not in COMPOSABLE_METHODS:
+        reason = f"a drafter of method {method} runs alone on vLLM 0.32"
+    elif options := [option for option in ALONE_OPTIONS if config.vllm.get(option)]:
+        reason = f"{', '.join(options)} works for a drafter alone"
+    elif deployment.async_scheduling or deployment.scheduler_cls:
+        reason = "with async_scheduling, or another scheduler_cls, a drafter runs alone"
+    if reason and named:
+        raise ConfigError(f"speculate: {reason}; leave out {', '.join(named)}")
+    return {} if reason else _free_proposers(config)
 
 
 def _open_drafter(drafter: Drafter, deployment: Deployment) -> Checkpoint | None:

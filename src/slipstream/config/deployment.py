@@ -4,6 +4,7 @@ Read from keyword arguments or from a command line without importing vLLM, so th
 first. Flags that are not looked at here are vLLM's business.
 """
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -41,6 +42,8 @@ class Deployment:
     generation_config: str = "auto"
     logits_processors: str | None = None
     worker_cls: str = "auto"
+    scheduler_cls: str | None = None
+    additional_config: Any = None
     async_scheduling: bool = False
 
     @classmethod
@@ -51,6 +54,8 @@ class Deployment:
             value = arguments.get(field.name)
             if field.name == "model" or not value:
                 continue
+            if field.name == "additional_config":
+                value = _json_object(value)
             if "int" in str(field.type):
                 value = _whole_number(str(value))
             elif "float" in str(field.type):
@@ -109,6 +114,14 @@ def opaque_reason(name: str, deployment: Deployment) -> str:
     if os.environ.get("VLLM_USE_MODELSCOPE", "").lower() in ("1", "true"):
         return "it comes from ModelScope"
     return ""
+
+
+def _json_object(value: Any) -> Any:
+    """vLLM's JSON flags; what is no object is left to vLLM to complain of."""
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        return None
 
 
 def _fraction(text: str) -> float | None:

@@ -146,7 +146,10 @@ def _translate_vllm_keys(options: Options) -> Options:
     if unknown := sorted(set(options) - VLLM_KEYS):
         raise ConfigError(f"speculative_config: {unknown_keys_message(unknown, VLLM_KEYS)}")
 
-    result: Options = {"vllm": {key: options.pop(key) for key in sorted(set(options) & VLLM_OPTIONS)}}
+    result: Options = {
+        "native": True,
+        "vllm": {key: options.pop(key) for key in sorted(set(options) & VLLM_OPTIONS)},
+    }
     tokens = options.pop("num_speculative_tokens", None)
     if tokens is not None:
         result |= {"mode": "fixed", "num_draft_tokens": tokens}
@@ -167,7 +170,7 @@ def _translate_vllm_keys(options: Options) -> Options:
             options.pop("prompt_lookup_min", None), options.pop("prompt_lookup_max", None)
         )
     elif method == "suffix":
-        result["suffix"] = True
+        result["suffix"] = {}
     elif method == "custom_class" or (method is None and _is_dotted_path(model)):
         result["custom_class"] = model
     else:
@@ -200,7 +203,7 @@ def _read_classic_form(given: Mapping[str, Any]) -> tuple[SpeculationConfig, lis
             f"{', '.join(name for name in CLASSIC_FORM if name in given)} without speculative_model; "
             'write speculative_model="<drafter>" or speculative_model="[ngram]"'
         )
-    options: Options = {}
+    options: Options = {"native": True}
     if tokens is not None:
         options |= {"mode": "fixed", "num_draft_tokens": tokens}
 

@@ -55,6 +55,27 @@ class Ngram(_Options):
         return self
 
 
+class Suffix(_Options):
+    """Suffix decoding: propose what most often followed the last tokens, in this text and in earlier ones."""
+
+    share: Literal["off", "salt", "all"] = "off"
+    """Whose finished texts a request may draft from: nobody's, those with the same `cache_salt`, everybody's.
+    Only you know who may see whose text, so it is off until you say."""
+    share_prompts: bool = False
+    """Finished prompts too, not only answers."""
+    max_tokens: int = Field(default=10_000_000, ge=1)
+    """Finished text kept, in tokens over all tenants; about 27 bytes each."""
+    max_age_seconds: float = Field(default=3600.0, gt=0)
+    per_matched_token: float = Field(default=1.0, gt=0)
+    """Draft tokens at most for each token that matched."""
+
+    @field_validator("share", mode="before")
+    @classmethod
+    def _as_yaml_reads_it(cls, share: Any) -> Any:
+        """YAML takes a bare `off` for False."""
+        return "off" if share is False else share
+
+
 class Drafter(_Options):
     """A model or head that drafts."""
 
@@ -84,12 +105,21 @@ class SpeculationConfig(_Options):
     """K, the draft tokens per request and step: exactly so many in `fixed`, at most in `auto`."""
     drafter: Drafter | None = None
     ngram: Ngram | None = None
-    suffix: bool = False
-    """vLLM's suffix decoding; needs the arctic-inference package."""
+    suffix: Suffix | None = None
+    plugins: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Other people's proposers with their options: by name (entry points `slipstream.proposers`), or by the
+    dotted path of the class."""
     custom_class: str | None = None
     """Dotted path of a proposer class of your own, as in vLLM's `custom_class`."""
+    native: bool = False
+    """Run vLLM's own proposer for what is asked for, one per engine; so it is when you write vLLM's form."""
     vllm: dict[str, Any] = Field(default_factory=dict)
     """Further keys of vLLM's `speculative_config`, passed on unchanged."""
+
+    @field_validator("suffix", mode="before")
+    @classmethod
+    def _plain_true(cls, suffix: Any) -> Any:
+        return {True: {}, False: None}[suffix] if isinstance(suffix, bool) else suffix
 
     @field_validator("mode", mode="before")
     @classmethod
@@ -105,10 +135,12 @@ class SpeculationConfig(_Options):
             raise ValueError(f"mode is off, but {_and(given)} is given; write one or the other")
         if self.mode == "fixed" and self.num_draft_tokens is None:
             raise ValueError("mode is fixed, but num_draft_tokens is missing; write for example 3")
-        if len(asked) > 1:
+        if self.native and len(asked) != 1:
             raise ValueError(
-                f"{_and(asked)} are given; vLLM runs one proposer per engine, so keep one of them"
+                f"native runs vLLM's own proposer, one per engine; given: {_and(asked) or 'none'}"
             )
+        if self.custom_class and len(asked) > 1:
+            raise ValueError(f"{_and(asked)} are given; a custom_class of vLLM's runs alone")
         if unknown := sorted(set(self.vllm) - VLLM_OPTIONS):
             raise ValueError(f"vllm has {unknown_keys_message(unknown, VLLM_OPTIONS)}")
         return self
@@ -119,8 +151,8 @@ class SpeculationConfig(_Options):
         asked = {
             "drafter": self.drafter, "ngram": self.ngram,
             "suffix": self.suffix, "custom_class": self.custom_class,
-        }  # fmt: skip
-        return tuple(name for name, value in asked.items() if value)
+        } | self.plugins  # fmt: skip
+        return tuple(name for name, value in asked.items() if value is not None)
 
     @classmethod
     def build(cls, options: Mapping[str, Any]) -> Self:
@@ -161,7 +193,7 @@ def unknown_keys_message(unknown: Iterable[str], known: Iterable[str]) -> str:
 def _explain(cls: type[BaseModel], error: Any) -> str:
     """One pydantic error as a line that names the option, the value and what to write."""
     *parents, last = [str(part) for part in error["loc"]] or [""]
-    sections: dict[str, type[BaseModel]] = {"drafter": Drafter, "ngram": Ngram}
+    sections: dict[str, type[BaseModel]] = {"drafter": Drafter, "ngram": Ngram, "suffix": Suffix}
     owner = sections.get(parents[0], cls) if parents else cls
     if error["type"] == "extra_forbidden":
         where = f"speculate.{'.'.join(parents)}" if parents else "speculate"

@@ -1,28 +1,59 @@
 """A `Choice` as the arguments that vLLM 0.32 takes."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from slipstream.config import Choice
+from slipstream.engine.settings import Settings
 
+SCHEDULER = "slipstream.engine.scheduler.Scheduler"
 CPU_WORKER = "slipstream.engine.worker.CPUWorker"
+GPU_WORKER = "slipstream.engine.worker.GPUWorker"
+NO_DRAFTER = "slipstream.engine.drafters.NoDrafter"
+MLP_SPECULATOR = "slipstream.engine.drafters.MLPSpeculatorDrafter"
 TIMED_CPU_WORKER = "slipstream.engine.stopwatch.TimedCPUWorker"
 STEPS_VARIABLE = "SLIPSTREAM_STEPS"  # the file that the timed worker writes
 
 
-def engine_arguments(choice: Choice, platform: str) -> dict[str, Any]:
+def engine_arguments(
+    choice: Choice, platform: str, additional_config: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """What Slipstream adds to the user's arguments; nothing at all without speculation."""
     ours: dict[str, Any] = {}
     if config := speculative_config(choice):
         ours["speculative_config"] = config
     if platform == "cpu" and (config or choice.left_to_vllm):
         ours["worker_cls"] = CPU_WORKER
+    if config and (choice.composes or platform == "cpu"):
+        ours |= {"scheduler_cls": SCHEDULER, "async_scheduling": False}
+    if choice.composes:
+        ours["worker_cls"] = CPU_WORKER if platform == "cpu" else GPU_WORKER
+        ours["additional_config"] = {**(additional_config or {}), **settings(choice).as_dict()}
     return ours
+
+
+def settings(choice: Choice) -> Settings:
+    """What the scheduler and the workers are told."""
+    mlp = choice.drafter_checkpoint if choice.method == "mlp_speculator" else None
+    return Settings(
+        free=choice.free,
+        drafter=(choice.method or "") if choice.drafter else "",
+        num_drafter_tokens=choice.num_draft_tokens or 0,
+        mlp_speculator=str(mlp.folder) if mlp else "",
+        share=choice.share,
+    )
 
 
 def speculative_config(choice: Choice) -> dict[str, Any] | None:
     """vLLM's `speculative_config`, or None for no speculation."""
     if choice.method is None:
         return None
+    if choice.method == "mlp_speculator":  # vLLM reads its config but cannot run it
+        return {
+            "method": "custom_class",
+            "model": MLP_SPECULATOR,
+            "num_speculative_tokens": choice.num_draft_tokens,
+        }
     config: dict[str, Any] = {
         "method": choice.method,
         "num_speculative_tokens": choice.num_draft_tokens,
@@ -30,8 +61,8 @@ def speculative_config(choice: Choice) -> dict[str, Any] | None:
     }
     if choice.ngram is not None:
         config |= {"prompt_lookup_min": choice.ngram.min, "prompt_lookup_max": choice.ngram.max}
-    if choice.custom_class is not None:
-        config["model"] = choice.custom_class
+    if choice.method == "custom_class":
+        config["model"] = choice.custom_class or NO_DRAFTER
     if drafter := choice.drafter:
         config |= {
             "model": drafter.model,

@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 
 from slipstream.config import Choice
+from slipstream.engine.plugin import ACTIVE_VARIABLE
 
 # With this few cores per rank, vLLM's automatic binding (which keeps a core free for the scheduler)
 # gives away more than it gains: on 2 cores it runs the model on one.
@@ -31,9 +32,17 @@ class Environment:
     missing: Sequence[str] = ()
 
 
+def gpu_environment(choice: Choice, environ: Mapping[str, str]) -> Environment:
+    """What to set where vLLM would take its V2 model runner, which cannot compose drafters."""
+    variables = {ACTIVE_VARIABLE: "1"}
+    if choice.composes:
+        variables["VLLM_USE_V2_MODEL_RUNNER"] = environ.get("VLLM_USE_V2_MODEL_RUNNER", "0")
+    return Environment(variables)
+
+
 def cpu_environment(choice: Choice, ranks: int, environ: Mapping[str, str]) -> Environment:
     """What to set for `ranks` worker processes on this machine."""
-    variables: dict[str, str] = {}
+    variables = {ACTIVE_VARIABLE: "1"}
     done: list[str] = []
     missing: list[str] = []
     if platform.system() == "Linux" and platform.machine() == "x86_64":

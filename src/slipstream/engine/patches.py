@@ -81,3 +81,78 @@ def mend_top_k_of_nothing() -> None:
         return original(logits, k) if logits.shape[0] else logits
 
     topk_topp_sampler.apply_top_k_only = apply_top_k_only
+
+
+def draft_after_every_step() -> None:
+    """Let our scheduler draft once the target has written, with the executor at hand.
+
+    Why: vLLM 0.32 fetches drafts from the workers here, whether there are any or not, and has no hook by
+    which the scheduler could say for whom to draft after it has seen what was sampled. Engines with another
+    scheduler are left as they are.
+    """
+    from vllm.v1.engine.core import EngineCore
+
+    original = EngineCore.post_step
+    if getattr(original, "of_slipstream", False):
+        return
+
+    def post_step(self: Any, model_executed: bool) -> None:
+        draft = getattr(self.scheduler, "draft", None)
+        if draft is None:
+            original(self, model_executed)
+        elif model_executed:
+            draft(self.model_executor)
+
+    post_step.of_slipstream = True  # type: ignore[attr-defined]
+    EngineCore.post_step = post_step
+    EngineCore.drafting_report = lambda self: self.scheduler.report()  # for `drafting_report` below
+
+
+def drafting_report(llm: Any) -> dict[str, Any]:
+    """What has been drafted by whom in a `slipstream.LLM`, what came of it, and what went wrong."""
+    report: dict[str, Any] = llm.llm_engine.engine_core.call_utility("drafting_report")
+    return report
+
+
+def accept_all_sampling() -> None:
+    """Do not refuse requests with min_p or logit_bias where our scheduler runs.
+
+    Why: vLLM 0.32 refuses them in any engine that speculates, because its rejection sampler does not apply
+    them to draft tokens. Our scheduler serves them without drafts. Call it where requests come in.
+    """
+    from vllm.v1.engine.input_processor import InputProcessor
+
+    original = InputProcessor.__init__
+    if getattr(original, "of_slipstream", False):
+        return
+
+    def init(self: Any, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, vllm_config, *args, **kwargs)
+        if str(vllm_config.scheduler_config.scheduler_cls).startswith("slipstream."):
+            self.speculative_config = None  # used for nothing but the refusal
+
+    init.of_slipstream = True  # type: ignore[attr-defined]
+    InputProcessor.__init__ = init
+
+
+def keep_all_logits_processors() -> None:
+    """Give the runner min_p and logit_bias also when it speculates; for requests without drafts they work.
+
+    Why: vLLM 0.32 leaves them out in any engine that speculates. Custom ones stay out: they may touch any
+    request. Call it in every worker whose scheduler is ours, before the runner is made.
+    """
+    from vllm.v1.sample.logits_processor import BUILTIN_LOGITS_PROCESSORS, LogitsProcessors
+    from vllm.v1.worker import gpu_model_runner
+
+    original = gpu_model_runner.build_logitsprocs
+
+    def build_logitsprocs(
+        vllm_config: Any, device: Any, is_pin_memory: bool, is_pooling_model: bool, custom: Any = ()
+    ) -> Any:
+        if not vllm_config.speculative_config or is_pooling_model or custom:
+            return original(vllm_config, device, is_pin_memory, is_pooling_model, custom)
+        return LogitsProcessors(
+            make(vllm_config, device, is_pin_memory) for make in BUILTIN_LOGITS_PROCESSORS
+        )
+
+    gpu_model_runner.build_logitsprocs = build_logitsprocs

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from slipstream.config import Choice
 from slipstream.engine.environment import Environment
+from slipstream.engine.settings import Settings
 from slipstream.ops.findings import Finding
 from slipstream.ops.host import installed_vllm
 from slipstream.version import __version__
@@ -50,7 +51,11 @@ def report_engine(vllm_config: "VllmConfig") -> None:
     else:
         timing = "synchronous"
     runner = "V2" if vllm_config.use_v2_model_runner else "V1"
-    active = f"{speculation.method}, K={speculation.num_speculative_tokens}" if speculation else "none"
+    active = "none"
+    if speculation:
+        settings = Settings.of(vllm_config)
+        named = [*settings.free, *([settings.drafter] if settings.drafter else [])] or [speculation.method]
+        active = f"{' + '.join(named)}, K={speculation.num_speculative_tokens}"
     rows = [
         ("proposer", active),
         ("runner", f"{runner} model runner: {_why_runner(runner, vllm_config)}"),

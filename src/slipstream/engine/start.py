@@ -11,13 +11,15 @@ from slipstream.config import Choice, Deployment
 from slipstream.config.deployment import read_config_file
 from slipstream.engine import environment
 from slipstream.engine.arguments import engine_arguments
-from slipstream.engine.patches import when_configured
+from slipstream.engine.patches import accept_all_sampling, when_configured
 from slipstream.engine.report import report_choice, report_engine
 from slipstream.ops.doctor import Examination
 from slipstream.ops.host import installed_vllm
 
 if TYPE_CHECKING:
     from vllm import LLM
+
+MERGED = ("speculative_config", "additional_config")  # what the user wrote of these is in ours
 
 
 def start_llm(
@@ -28,7 +30,8 @@ def start_llm(
         from vllm import LLM
 
         # vLLM's LLM drops its statistics by default, and `get_metrics` would fail.
-        return LLM(model=deployment.model, **{"disable_log_stats": False, **ours, **arguments})
+        merged = {name: ours[name] for name in MERGED if name in ours}
+        return LLM(model=deployment.model, **{"disable_log_stats": False, **ours, **arguments, **merged})
 
 
 def start_server(
@@ -52,7 +55,8 @@ def _prepared(
     surroundings = _surroundings(deployment, choice, platform)
     report_choice(choice, examination.warned, surroundings, notes)
     with environment.applied(surroundings), when_configured(report_engine):
-        yield engine_arguments(choice, platform)
+        accept_all_sampling()
+        yield engine_arguments(choice, platform, deployment.additional_config)
 
 
 def ask_vllm(flags: Sequence[str]) -> Deployment | None:
@@ -98,8 +102,12 @@ def server_flags(ours: Mapping[str, Any], flags: Sequence[str]) -> list[str]:
     given |= read_config_file(flags).keys()
     defaults = {} if given & {"host", "uds"} else {"host": "127.0.0.1"}
     for name, value in {**defaults, **ours}.items():
-        if name not in given or name == "speculative_config":  # what the user wrote of it is in ours
-            flag = f"--{name.replace('_', '-')}"
+        if name in given and name not in MERGED:
+            continue
+        flag = f"--{name.replace('_', '-')}"
+        if value is False:
+            result.append(f"--no-{flag[2:]}")
+        else:
             result += [flag, value if isinstance(value, str) else json.dumps(value)]
     return result
 
@@ -116,7 +124,7 @@ def _model_first(flags: Sequence[str]) -> list[str]:
 
 def _surroundings(deployment: Deployment, choice: Choice, platform: str) -> environment.Environment:
     if platform != "cpu":
-        return environment.Environment({})
+        return environment.gpu_environment(choice, os.environ)
     ranks = math.prod(
         (deployment.tensor_parallel_size, deployment.pipeline_parallel_size, deployment.data_parallel_size)
     )

@@ -20,8 +20,9 @@ class TimedCPUWorker(CPUWorker):
         super().init_device()
         self._steps = Path(os.environ[STEPS_VARIABLE]).open("a") if self.rank == 0 else None  # noqa: SIM115
         self._drafted: list[tuple[float, float]] = []
-        propose = self.model_runner.propose_draft_token_ids
+        self.model_runner.propose_draft_token_ids = self._timed(self.model_runner.propose_draft_token_ids)
 
+    def _timed(self, propose: Any) -> Any:
         def timed(*args: Any, **kwargs: Any) -> Any:
             start = time.perf_counter()
             try:
@@ -29,11 +30,13 @@ class TimedCPUWorker(CPUWorker):
             finally:
                 self._drafted.append((start, time.perf_counter()))
 
-        self.model_runner.propose_draft_token_ids = timed
+        return timed
+
+    def draft(self, wanted: dict[str, int]) -> Any:
+        return self._timed(super().draft)(wanted)
 
     def execute_model(self, scheduler_output: Any) -> Any:
         self._scheduled = scheduler_output
-        self._drafted.clear()
         self._begun = time.perf_counter()
         return super().execute_model(scheduler_output)
 
@@ -44,6 +47,7 @@ class TimedCPUWorker(CPUWorker):
             step |= {"begun": self._begun, "ended": time.perf_counter(), "drafted": self._drafted}
             self._steps.write(json.dumps(step) + "\n")
             self._steps.flush()
+        self._drafted.clear()
         return result
 
 

@@ -1,12 +1,52 @@
-"""The worker that vLLM runs for us on CPU, by dotted path (`worker_cls`)."""
+"""The workers that vLLM runs for us, by dotted path (`worker_cls`)."""
 
-from vllm.v1.worker import cpu_worker
+import logging
+from typing import Any
 
-from slipstream.engine.patches import mend_expand_batch_to_tokens, mend_top_k_of_nothing
+from vllm.v1.worker import cpu_worker, gpu_worker
+
+from slipstream.engine.patches import (
+    keep_all_logits_processors,
+    mend_expand_batch_to_tokens,
+    mend_top_k_of_nothing,
+)
+from slipstream.engine.runner import draft_when_asked
+from slipstream.engine.settings import Settings
+
+logger = logging.getLogger("slipstream")
 
 
-class CPUWorker(cpu_worker.CPUWorker):
+class _Drafts:
+    """Answers the scheduler when it asks for the drafter's tokens."""
+
+    def prepare_to_draft(self: Any) -> None:
+        if Settings.of(self.vllm_config).drafter:
+            draft_when_asked(self.model_runner)
+
+    def draft(self: Any, wanted: dict[str, int]) -> dict[str, list[int]] | str:
+        """Draft tokens by request, or what went wrong: an exception would leave vLLM with the answers of
+        the other ranks unread."""
+        try:
+            drafts: dict[str, list[int]] = self.model_runner.draft(wanted)
+        except Exception as error:
+            logger.exception("the drafter failed")
+            return repr(error)
+        return drafts
+
+
+class CPUWorker(_Drafts, cpu_worker.CPUWorker):
     def init_device(self) -> None:
         mend_expand_batch_to_tokens()
         mend_top_k_of_nothing()
+        keep_all_logits_processors()
         super().init_device()
+        self.prepare_to_draft()
+
+
+class GPUWorker(_Drafts, gpu_worker.Worker):
+    """Not run by us so far: no GPU at hand."""
+
+    def init_device(self) -> None:
+        keep_all_logits_processors()
+        super().init_device()
+        self.prepare_to_draft()

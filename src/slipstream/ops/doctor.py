@@ -54,6 +54,7 @@ class Examination:
         return {
             "ok": not self.failed,
             "method": method,
+            "proposers": self.choice.proposer if self.choice else None,
             "num_draft_tokens": tokens,
             "findings": [asdict(finding) for finding in self.findings],
         }
@@ -110,7 +111,6 @@ def _open_target(deployment: Deployment) -> tuple[Checkpoint | None, Finding]:
 
 
 def _as_run_here(deployment: Deployment, host: Host) -> Deployment:
-    """Logits processors count where they matter: V1 drops them under speculation, V2 runs them."""
+    """Installed logits processors count as given."""
     processors = deployment.logits_processors or ", ".join(host.logits_processor_plugins) or None
-    on_v1 = host.runner(Choice("ngram", "")) == "V1"
-    return replace(deployment, logits_processors=processors if on_v1 else None)
+    return replace(deployment, logits_processors=processors)

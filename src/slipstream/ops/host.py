@@ -43,7 +43,8 @@ class Host:
         if setting is not None:
             return "V2" if setting.strip().lower() in ("1", "true") else "V1"
         v1_only = (
-            choice.method in V1_ONLY_METHODS
+            choice.composes
+            or choice.method in V1_ONLY_METHODS
             or choice.vllm.get("use_heterogeneous_vocab")
             or (choice.vllm.get("parallel_drafting") and choice.method not in ("dflash", "dspark"))
         )

@@ -7,7 +7,7 @@ from slipstream.config.choice import default_min_p
 from slipstream.ops.findings import Finding, Setup, Status
 from slipstream.ops.host import GIB
 
-SYNCHRONOUS_METHODS = ("ngram", "suffix", "medusa", "custom_class", "mlp_speculator")
+SYNCHRONOUS_METHODS = ("ngram", "suffix", "medusa", "custom_class", "mlp_speculator")  # on vLLM 0.32
 
 
 def check_proposer(setup: Setup) -> Iterator[Finding]:
@@ -24,13 +24,17 @@ def check_proposer(setup: Setup) -> Iterator[Finding]:
     tokens = "K" if choice.num_draft_tokens is None else f"K={choice.num_draft_tokens}"
     reason = f"{choice.proposer} ({choice.why}), {tokens} ({choice.why_so_many})"
     yield Finding("proposer", Status.PASS, f"{reason}, on vLLM's {setup.runner} model runner")
-    if choice.method == "mlp_speculator":
-        reason = "vLLM 0.32 reads an mlp_speculator's config and then stops with 'Unknown method'"
-        yield Finding("proposer", Status.FAIL, reason, "leave the drafter out (n-grams), or take another")
+    if choice.composes and setup.runner == "V2":
+        reason = "VLLM_USE_V2_MODEL_RUNNER asks for vLLM's V2 model runner, on which proposers do not compose"
+        yield Finding("proposer", Status.FAIL, reason, "unset it, or write one proposer in vLLM's own form")
+    if choice.composes and setup.deployment.scheduler_cls:
+        reason = "another scheduler_cls is given; Slipstream's own is where drafts are chosen"
+        fix = "remove it, or write one proposer in vLLM's own form (speculative_config)"
+        yield Finding("proposer", Status.FAIL, reason, fix)
     if choice.method == "suffix" and not setup.host.has_arctic_inference:
         reason = "suffix decoding needs the arctic-inference package, which is not installed"
         yield Finding("proposer", Status.FAIL, reason, "pip install arctic-inference==0.1.1")
-    if choice.method in SYNCHRONOUS_METHODS and setup.deployment.async_scheduling:
+    if (choice.composes or choice.method in SYNCHRONOUS_METHODS) and setup.deployment.async_scheduling:
         reason = f"vLLM refuses {choice.method} with async_scheduling"
         yield Finding("proposer", Status.FAIL, reason, "remove async_scheduling")
     if choice.method == "mtp" and setup.drafter is None and target is not None and not _has_mtp(target):
@@ -134,7 +138,7 @@ def check_sampling(setup: Setup) -> Iterator[Finding]:
         reason = f"the model's generation_config.json sets min_p={min_p}, which vLLM refuses with speculation"
         fix = "generation_config='vllm' (--generation-config vllm), or speculate off"
         yield Finding("sampling", Status.FAIL, reason, fix)
-    if setup.deployment.logits_processors:
+    if setup.deployment.logits_processors and setup.runner == "V1":
         reason = f"vLLM does not run logits processors with speculation: {setup.deployment.logits_processors}"
         yield Finding("sampling", Status.FAIL, reason, "remove them, or speculate off")
     worker = setup.deployment.worker_cls
@@ -144,8 +148,12 @@ def check_sampling(setup: Setup) -> Iterator[Finding]:
             "sampling with speculation on CPU (vllm-project/vllm#55005)"
         )
         yield Finding("sampling", Status.WARN, reason, "derive it from slipstream.engine.worker.CPUWorker")
-    reason = "requests with min_p or logit_bias are refused by vLLM while speculation is on"
-    yield Finding("sampling", Status.WARN, reason, "speculate off, if your clients send them")
+    if setup.host.platform == "cpu" or setup.choice.composes:
+        reason = "requests with min_p or logit_bias are served without drafts"
+        yield Finding("sampling", Status.PASS, reason)
+    else:
+        reason = "requests with min_p or logit_bias are refused by vLLM while speculation is on"
+        yield Finding("sampling", Status.WARN, reason, "speculate off, if your clients send them")
 
 
 def check_combinations(setup: Setup) -> Iterator[Finding]:

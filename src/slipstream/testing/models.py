@@ -26,6 +26,7 @@ SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db
 
 DRAFTER_LAYERS = 24  # of 30: picks the same next token as the whole model about 4 times in 10
 MEDUSA_HEADS = 3
+MLP_STAGES = 3
 
 
 def cache_dir() -> Path:
@@ -60,14 +61,34 @@ def other_tokenizer() -> Path:
     return _built("tiny-other-tokenizer", _write_other_tokenizer)
 
 
-def medusa_heads() -> Path:
-    """Random Medusa heads for SmolLM2, sharing its output matrix."""
-    return _built("smollm2-medusa", _write_medusa_heads)
+def medusa_heads(target: Path | None = None) -> Path:
+    """Random Medusa heads for SmolLM2 (or another target), sharing its output matrix."""
+    target = target or smollm2()
+    return _built(f"{target.name}-medusa", lambda folder: _write_medusa_heads(folder, target))
 
 
-def eagle_head() -> Path:
-    """A random EAGLE head (one Llama layer) for SmolLM2."""
-    return _built("smollm2-eagle-head", _write_eagle_head)
+def eagle_head(target: Path | None = None) -> Path:
+    """A random EAGLE head (one Llama layer) for SmolLM2 (or another target)."""
+    target = target or smollm2()
+    return _built(f"{target.name}-eagle-head", lambda folder: _write_eagle_head(folder, target))
+
+
+def mlp_speculator(target: Path | None = None, tied: bool = False) -> Path:
+    """A random MLP speculator in IBM's layout for SmolLM2 (or another target): untied, or tied and with
+    `scale_input`."""
+    target = target or smollm2()
+    name = f"{target.name}-mlp-{'tied' if tied else 'untied'}"
+    return _built(name, lambda folder: _write_mlp_speculator(folder, target, tied))
+
+
+def few_words() -> Path:
+    """A random Llama of 64 tokens and no tokenizer: its distribution can be written down whole."""
+    return _built("few-words", lambda folder: _write_random_llama(folder, vocab_size=64))
+
+
+def lora_adapter() -> Path:
+    """A random LoRA adapter for SmolLM2."""
+    return _built("smollm2-lora", _write_lora_adapter, marker="adapter_config.json")
 
 
 MODELS: dict[str, Callable[[], Path]] = {
@@ -78,13 +99,14 @@ MODELS: dict[str, Callable[[], Path]] = {
     "other-tokenizer": other_tokenizer,
     "medusa": medusa_heads,
     "eagle": eagle_head,
+    "mlp-speculator": mlp_speculator,
 }
 
 
-def _built(name: str, write: Callable[[Path], None]) -> Path:
+def _built(name: str, write: Callable[[Path], None], marker: str = "config.json") -> Path:
     """The cached folder `name`, built first if absent; a build that dies leaves nothing behind."""
     folder = cache_dir() / name
-    if not (folder / "config.json").exists():
+    if not (folder / marker).exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
             draft = Path(scratch) / name
@@ -202,12 +224,12 @@ def _target_config() -> dict[str, Any]:
     return config
 
 
-def _write_medusa_heads(folder: Path) -> None:
+def _write_medusa_heads(folder: Path, of: Path) -> None:
     import torch
     from safetensors.torch import save_file
     from transformers import LlamaForCausalLM
 
-    target = LlamaForCausalLM.from_pretrained(smollm2(), dtype=torch.bfloat16)
+    target = LlamaForCausalLM.from_pretrained(of, dtype=torch.bfloat16)
     hidden = target.config.hidden_size
     torch.manual_seed(0)
     # blocks.i.layers.0.weight: [hidden, hidden]; lm_head.weight: [vocab, hidden]
@@ -229,13 +251,13 @@ def _write_medusa_heads(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config, indent=2))
 
 
-def _write_eagle_head(folder: Path) -> None:
+def _write_eagle_head(folder: Path, target: Path) -> None:
     import torch
     from safetensors.torch import save_file
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
-    config = LlamaConfig.from_pretrained(smollm2())
+    config = LlamaConfig.from_pretrained(target)
     config.num_hidden_layers = 1
     layer = LlamaForCausalLM(config).to(torch.bfloat16).model.layers[0]
     weights = {
@@ -250,6 +272,67 @@ def _write_eagle_head(folder: Path) -> None:
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     config.architectures = ["LlamaForCausalLM"]
     config.save_pretrained(folder)
+
+
+def _write_mlp_speculator(folder: Path, target: Path, tied: bool) -> None:
+    import torch
+    from safetensors.torch import save_file
+
+    config = json.loads((target / "config.json").read_text())
+    hidden, vocab, inner = config["hidden_size"], config["vocab_size"], 64
+    torch.manual_seed(0)
+
+    def random(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape).mul_(0.05).to(torch.bfloat16)
+
+    weights = {}
+    for stage in range(MLP_STAGES):
+        if tied and stage > 1:
+            continue  # tied weights are stored once
+        weights[f"speculator.proj.{stage}.weight"] = random(inner, hidden if stage == 0 else inner)
+        if tied and stage:
+            continue
+        weights[f"speculator.emb.{stage}.weight"] = random(vocab, inner)
+        weights[f"speculator.head.{stage}.weight"] = random(vocab, inner)
+        weights[f"speculator.ln.{stage}.weight"] = torch.ones(inner, dtype=torch.bfloat16)
+        weights[f"speculator.ln.{stage}.bias"] = random(inner)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    settings = {
+        "architectures": ["MLPSpeculatorPreTrainedModel"],
+        "model_type": "mlp_speculator",
+        "emb_dim": hidden,
+        "inner_dim": inner,
+        "n_predict": MLP_STAGES,
+        "n_candidates": 1,
+        "top_k_tokens_per_head": [1] * MLP_STAGES,
+        "vocab_size": vocab,
+        "tie_weights": tied,
+        "scale_input": tied,
+    }
+    (folder / "config.json").write_text(json.dumps(settings, indent=2))
+
+
+def _write_lora_adapter(folder: Path) -> None:
+    import torch
+    from safetensors.torch import save_file
+
+    config = _target_config()
+    hidden, rank = config["hidden_size"], 8
+    torch.manual_seed(0)
+    weights = {}
+    for layer in range(config["num_hidden_layers"]):
+        name = f"base_model.model.model.layers.{layer}.self_attn.q_proj"
+        weights[f"{name}.lora_A.weight"] = torch.randn(rank, hidden).mul_(0.05)
+        weights[f"{name}.lora_B.weight"] = torch.randn(hidden, rank).mul_(0.05)
+    save_file(weights, folder / "adapter_model.safetensors")
+    settings = {
+        "peft_type": "LORA",
+        "r": rank,
+        "lora_alpha": 16,
+        "target_modules": ["q_proj"],
+        "bias": "none",
+    }
+    (folder / "adapter_config.json").write_text(json.dumps(settings))
 
 
 def main() -> None:

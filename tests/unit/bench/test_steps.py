@@ -60,7 +60,7 @@ def test_a_step_that_was_stopped_in_the_middle_is_no_longer_for_it() -> None:
     steps = [step(begun=1.00, ended=1.02), step(begun=1.03, ended=2.05)]
     (_, times) = step_times(steps, OwnTime([(1.04, 2.04)]))
     assert times.wall == pytest.approx(0.03)
-    assert times.busy == pytest.approx(0.02)
+    assert times.target == pytest.approx(0.02)
 
 
 def test_sums_of_sums() -> None:

@@ -14,6 +14,7 @@ def read(**arguments: Any) -> SpeculationConfig:
 
 
 NGRAM = SpeculationConfig(mode="fixed", num_draft_tokens=5, ngram=Ngram(min=1, max=4))
+VLLMS_NGRAM = NGRAM.model_copy(update={"native": True})
 DRAFT = SpeculationConfig(mode="fixed", num_draft_tokens=5, drafter=Drafter(model="facebook/opt-125m"))
 
 
@@ -27,6 +28,15 @@ def test_nothing_asked_for_is_auto() -> None:
         {"speculate": {"mode": "fixed", "num_draft_tokens": 5, "ngram": {"min": 1, "max": 4}}},
         {"speculate": '{"mode": "fixed", "num_draft_tokens": 5, "ngram": {"min": 1, "max": 4}}'},
         {"speculate": NGRAM},
+    ],
+)
+def test_ngram_in_our_form(arguments: dict[str, Any]) -> None:
+    assert read(**arguments) == NGRAM
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
         {
             "speculative_config": {
                 "method": "ngram",
@@ -42,8 +52,8 @@ def test_nothing_asked_for_is_auto() -> None:
         {"speculative_model": "[ngram]", "num_speculative_tokens": 5, "ngram_prompt_lookup_max": 4},
     ],
 )
-def test_ngram_in_every_form(arguments: dict[str, Any]) -> None:
-    assert read(**arguments) == NGRAM
+def test_ngram_in_vllms_forms_is_vllms_own(arguments: dict[str, Any]) -> None:
+    assert read(**arguments) == VLLMS_NGRAM
 
 
 @pytest.mark.parametrize(
@@ -63,7 +73,8 @@ def test_ngram_in_every_form(arguments: dict[str, Any]) -> None:
     ],
 )
 def test_draft_model_in_every_form(arguments: dict[str, Any]) -> None:
-    assert read(**arguments) == DRAFT
+    native = "speculate" not in arguments
+    assert read(**arguments) == DRAFT.model_copy(update={"native": native})
 
 
 def test_files(tmp_path: Path) -> None:
@@ -127,7 +138,12 @@ def test_ngram_defaults_are_read_as_vllm_reads_them() -> None:
         ({"speculate": {"mode": "fixed"}}, "num_draft_tokens is missing"),
         ({"speculate": {"mode": "off", "num_draft_tokens": 3}}, "mode is off, but num_draft_tokens is given"),
         ({"speculate": {"ngram": {"min": 5, "max": 2}}}, "min=5 is larger than max=2"),
-        ({"speculate": {"ngram": {}, "drafter": {"model": "m"}}}, "keep one of them"),
+        (
+            {"speculate": {"ngram": {}, "suffix": {}, "native": True}},
+            "given: ngram and suffix",
+        ),
+        ({"speculate": {"ngram": {}, "custom_class": "a.B"}}, "runs alone"),
+        ({"speculate": {"suffix": {"share": "everyone"}}}, "'off', 'salt' or 'all'"),
         ({"speculate": {"vllm": {"kv_cache_type": 1}}}, "did you mean 'kv_cache_dtype'"),
         ({"speculate": "off", "drafter": "m"}, "mode is off, but drafter is given"),
         ({"speculate": "auto", "speculative_model": "m"}, "2 forms"),

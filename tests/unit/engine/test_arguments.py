@@ -1,14 +1,25 @@
 """From every form to vLLM's own arguments."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from slipstream.config import Choice, Deployment, choose, read_speculation
-from slipstream.engine.arguments import CPU_WORKER, engine_arguments, speculative_config
+from slipstream.engine.arguments import (
+    CPU_WORKER,
+    GPU_WORKER,
+    MLP_SPECULATOR,
+    NO_DRAFTER,
+    SCHEDULER,
+    engine_arguments,
+    speculative_config,
+)
+from slipstream.engine.settings import Settings
 from slipstream.engine.start import server_flags
-from unit.folders import write_model
+from slipstream.errors import ConfigError
+from unit.folders import write_head, write_model
 
 
 def made_of(**arguments: Any) -> dict[str, Any] | None:
@@ -20,13 +31,43 @@ def test_off_is_no_speculative_config() -> None:
     assert made_of(speculate="off") is None
 
 
-def test_auto_is_ngram_at_a_modest_k() -> None:
-    assert made_of() == {
-        "method": "ngram",
+def test_auto_is_free_proposers_at_a_modest_k() -> None:
+    choice = choose(read_speculation({})[0], Deployment("m"), None)
+    made = engine_arguments(choice, "cpu", additional_config={"theirs": 1})
+    assert made["speculative_config"] == {
+        "method": "custom_class",
+        "model": NO_DRAFTER,
         "num_speculative_tokens": 3,
-        "prompt_lookup_min": 2,
-        "prompt_lookup_max": 5,
     }
+    assert (made["scheduler_cls"], made["async_scheduling"]) == (SCHEDULER, False)
+    assert made["additional_config"]["theirs"] == 1
+    told = Settings.of(SimpleNamespace(additional_config=made["additional_config"]))
+    assert (list(told.free), told.drafter, told.share) == (["ngram", "suffix"], "", "off")
+
+
+def test_what_drafts_beside_a_drafter(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "d")
+
+    def free(**arguments: Any) -> list[str]:
+        return list(choose(read_speculation(arguments)[0], Deployment("m"), None).free)
+
+    assert free(drafter=folder) == ["ngram", "suffix"]
+    assert free(drafter=folder, speculate={"ngram": {}}) == ["ngram"]
+    assert free(drafter=folder, speculate="fixed:3") == []
+    assert free(speculative_model=folder, num_speculative_tokens=3) == []
+    assert free(drafter=folder, speculate={"vllm": {"draft_sample_method": "probabilistic"}}) == []
+    with pytest.raises(ConfigError, match="leave out ngram"):
+        free(drafter=folder, speculate={"ngram": {}, "vllm": {"draft_sample_method": "probabilistic"}})
+
+
+def test_an_mlp_speculator_is_run_by_us(tmp_path: Path) -> None:
+    head = write_head(tmp_path / "h", model_type="mlp_speculator", n_predict=2, emb_dim=64)
+    classic = {"speculative_model": head, "num_speculative_tokens": 2}
+    choice = choose(read_speculation(classic)[0], Deployment("m"), None)
+    made = engine_arguments(choice, "cpu")
+    assert made["speculative_config"]["model"] == MLP_SPECULATOR
+    told = made["additional_config"]["slipstream"]
+    assert (told["drafter"], told["mlp_speculator"], told["free"]) == ("mlp_speculator", head, {})
 
 
 def test_a_drafter(tmp_path: Path) -> None:
@@ -68,7 +109,11 @@ def test_vllms_form_comes_out_as_it_went_in(given: dict[str, Any]) -> None:
 def test_on_cpu_the_worker_is_ours() -> None:
     choice = choose(read_speculation({})[0], Deployment("m"), None)
     assert engine_arguments(choice, "cpu")["worker_cls"] == "slipstream.engine.worker.CPUWorker"
-    assert "worker_cls" not in engine_arguments(choice, "cuda")
+    assert engine_arguments(choice, "cuda")["worker_cls"] == GPU_WORKER
+    native = {"method": "ngram", "num_speculative_tokens": 3}
+    choice = choose(read_speculation({"speculative_config": native})[0], Deployment("m"), None)
+    assert engine_arguments(choice, "cpu")["scheduler_cls"] == SCHEDULER
+    assert engine_arguments(choice, "cuda").keys() == {"speculative_config"}
 
 
 def test_a_drafter_that_vllm_starts_by_itself_gets_our_worker_too() -> None:

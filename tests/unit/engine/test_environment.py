@@ -29,6 +29,7 @@ def test_everything_vllm_asks_for_is_set() -> None:
         "LD_PRELOAD": "libtcmalloc_minimal.so.4:/env/lib/libiomp5.so",
         "VLLM_CPU_OMP_THREADS_BIND": "0,1|2,3",
         "NUMBA_THREADING_LAYER": "workqueue",
+        "SLIPSTREAM_ACTIVE": "1",
     }
     assert not made.missing
 

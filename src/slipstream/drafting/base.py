@@ -1,0 +1,64 @@
+"""What a proposer is: anything that yields draft tokens.
+
+Free proposers (an n-gram index, a suffix cache) run in the scheduler's process, where the text of every
+request is known and where alone anything is decided. A drafter runs in the workers; its proposer there is
+a stand-in that asks them.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """Draft tokens, and for each the probability that it and all before it are accepted."""
+
+    tokens: Sequence[int]
+    survival: Sequence[float]
+
+
+NO_DRAFT = Draft((), ())
+
+
+@dataclass(frozen=True, slots=True)
+class RequestInfo:
+    """What a proposer may know of a request besides its text."""
+
+    id: str
+    num_prompt_tokens: int
+    tenant: str | None = None
+    """Requests of the same tenant may draft from each other's text; None: from nobody else's."""
+
+
+class Proposer(ABC):
+    """Subclass it, name it in the entry-point group `slipstream.proposers`, and run your class through
+    `slipstream.testing.proposers.check_proposer`.
+
+    A fault in any method costs the request its drafts from this proposer, never the request.
+    """
+
+    name: str
+    free: bool = True
+    """No model pass: asked at every step for every request."""
+
+    def start(self, request: RequestInfo) -> None:  # noqa: B027 - optional
+        """A request begins; its prompt comes through `observe`."""
+
+    @abstractmethod
+    def observe(self, request_id: str, tokens: Sequence[int]) -> None:
+        """These tokens now stand at the end of the request's text: its prompt first, then what the target
+        has written."""
+
+    @abstractmethod
+    def propose(self, wanted: Mapping[str, int]) -> Mapping[str, Draft]:
+        """Drafts for these requests, of at most so many tokens each; requests may be left out."""
+
+    @abstractmethod
+    def forget(self, request_id: str) -> None:
+        """The request has ended."""
+
+    def expected_survival(self, most: int) -> Sequence[float]:
+        """Only for a proposer that is not free: what it thinks its next draft is worth, before it is asked.
+        The estimate is corrected by what is seen to be accepted."""
+        raise NotImplementedError

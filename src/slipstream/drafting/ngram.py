@@ -1,0 +1,35 @@
+"""Prompt lookup: find the last few tokens earlier in the request's own text, propose what followed."""
+
+from collections.abc import Mapping, Sequence
+
+from slipstream.drafting.base import Draft, Proposer
+from slipstream.drafting.text import Text
+
+
+class NgramProposer(Proposer):
+    """The longest match of `min` to `max` tokens, the most recent among equals."""
+
+    name = "ngram"
+
+    def __init__(self, min: int = 2, max: int = 5) -> None:
+        self._min, self._max = min, max
+        self._texts: dict[str, Text] = {}
+
+    def observe(self, request_id: str, tokens: Sequence[int]) -> None:
+        text = self._texts.get(request_id)
+        if text is None:
+            text = self._texts[request_id] = Text(self._min)
+        text.append(tokens)
+
+    def propose(self, wanted: Mapping[str, int]) -> dict[str, Draft]:
+        drafts = {}
+        for request_id, most in wanted.items():
+            tokens, length = self._texts[request_id].longest_match(most, self._max)
+            if length:
+                # A longer match is more often right; how often is learnt from what is accepted.
+                right = length / (length + 1)
+                drafts[request_id] = Draft(tokens.tolist(), [right ** (j + 1) for j in range(most)])
+        return drafts
+
+    def forget(self, request_id: str) -> None:
+        self._texts.pop(request_id, None)

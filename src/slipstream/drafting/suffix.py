@@ -1,0 +1,138 @@
+"""Suffix decoding: what most often followed the end of this text, in the request and in earlier ones."""
+
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from slipstream.drafting.base import Draft, Proposer, RequestInfo
+from slipstream.drafting.text import END, Text
+
+OWN_ORDER = 2  # tokens that must match in the request's own text
+SHARED_ORDER = 3  # in other requests' texts, where chance matches are more common
+
+
+@dataclass
+class _Running:
+    info: RequestInfo
+    text: Text
+
+
+@dataclass
+class _Past:
+    """What one tenant's finished requests have said."""
+
+    text: Text
+    ends: deque[tuple[float, int]] = field(default_factory=deque)
+    """When each request finished, and where its text ends, oldest first."""
+
+
+class SharedTexts:
+    """Finished texts, one index per tenant, so that nothing of one tenant can be found, or felt in the
+    time a search takes, by another. Bounded in tokens over all tenants and in age."""
+
+    def __init__(self, max_tokens: int, max_age: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.max_tokens = max_tokens
+        self.max_age = max_age
+        self._clock = clock
+        self._tenants: OrderedDict[str, _Past] = OrderedDict()  # the one that finished longest ago first
+        self.num_tokens = 0
+        self._slots = 0  # what is allocated for them, at most twice as much
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(past.text.num_bytes for past in self._tenants.values())
+
+    def find(self, tenant: str) -> Text | None:
+        past = self._tenants.get(tenant)
+        if past is None:
+            return None
+        with self._counted(past.text):
+            while past.ends and past.ends[0][0] < self._clock() - self.max_age:
+                past.text.forget_before(past.ends.popleft()[1])
+        return past.text
+
+    def add(self, tenant: str, tokens: Sequence[int]) -> None:
+        past = self._tenants.get(tenant)
+        if past is None:
+            past = self._tenants[tenant] = _Past(Text(SHARED_ORDER, self.max_tokens))
+            self._slots += past.text.num_slots
+        self._tenants.move_to_end(tenant)
+        with self._counted(past.text):
+            past.text.append([*tokens, END])
+        past.ends.append((self._clock(), past.text.end))
+        while past.ends[0][1] <= past.text.oldest:
+            past.ends.popleft()
+        self._drop_tenants()
+
+    @contextmanager
+    def _counted(self, text: Text) -> Iterator[None]:
+        tokens, slots = len(text), text.num_slots
+        yield
+        self.num_tokens += len(text) - tokens
+        self._slots += text.num_slots - slots
+
+    def _drop_tenants(self) -> None:
+        """Those whose texts are all too old, and then as many as there is no room for."""
+        while len(self._tenants) > 1:
+            past = next(iter(self._tenants.values()))
+            too_old = not past.ends or past.ends[-1][0] < self._clock() - self.max_age
+            if not too_old and self.num_tokens <= self.max_tokens and self._slots <= 2 * self.max_tokens:
+                return
+            self.num_tokens -= len(past.text)
+            self._slots -= past.text.num_slots
+            self._tenants.popitem(last=False)
+
+
+class SuffixProposer(Proposer):
+    """The likelier continuation of two: by the request's own text, and by its tenant's finished ones.
+
+    Counts are taken over the 64 most recent occurrences; the published method counts all of them.
+    """
+
+    name = "suffix"
+
+    def __init__(
+        self,
+        shared: SharedTexts | None = None,
+        share_prompts: bool = False,
+        per_matched_token: float = 1.0,
+    ) -> None:
+        self._shared = shared
+        self._share_prompts = share_prompts
+        self._per_matched_token = per_matched_token
+        self._running: dict[str, _Running] = {}
+
+    def start(self, request: RequestInfo) -> None:
+        self._running[request.id] = _Running(request, Text(OWN_ORDER))
+
+    def observe(self, request_id: str, tokens: Sequence[int]) -> None:
+        self._running[request_id].text.append(tokens)
+
+    def propose(self, wanted: Mapping[str, int]) -> dict[str, Draft]:
+        drafts = {}
+        for request_id, most in wanted.items():
+            running = self._running[request_id]
+            text = running.text
+            tokens, survival = text.likely_continuation(text, most, self._per_matched_token)
+            if (past := self._past(running.info)) is not None:
+                others = text.likely_continuation(past, most, self._per_matched_token)
+                if others[1].sum() > survival.sum():
+                    tokens, survival = others
+            if len(tokens):
+                drafts[request_id] = Draft(tokens.tolist(), survival.tolist())
+        return drafts
+
+    def _past(self, request: RequestInfo) -> Text | None:
+        if self._shared is None or request.tenant is None:
+            return None
+        return self._shared.find(request.tenant)
+
+    def forget(self, request_id: str) -> None:
+        running = self._running.pop(request_id, None)
+        if running is None or self._shared is None or running.info.tenant is None:
+            return
+        first = 0 if self._share_prompts else running.info.num_prompt_tokens
+        if tokens := running.text.slice(first):
+            self._shared.add(running.info.tenant, tokens)

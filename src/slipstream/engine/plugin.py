@@ -1,0 +1,13 @@
+"""vLLM calls `register` in every process it starts (entry point `vllm.general_plugins`)."""
+
+import os
+
+ACTIVE_VARIABLE = "SLIPSTREAM_ACTIVE"  # set around what Slipstream starts
+
+
+def register() -> None:
+    """Nothing happens in a vLLM that Slipstream has not started."""
+    if os.environ.get(ACTIVE_VARIABLE):
+        from slipstream.engine.patches import accept_all_sampling
+
+        accept_all_sampling()

@@ -1,0 +1,102 @@
+"""The part of vLLM's V1 model runner that drafts, changed so that drafting waits until it is asked for.
+
+vLLM runs its drafter at the end of every step. Here the step ends with what the drafter would need kept
+aside; the scheduler, which has seen what the target wrote and what the free proposers offer, then asks for
+the drafter's tokens, or does not.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+
+from slipstream.engine.drafter_cache import DrafterCache
+from slipstream.engine.drafters import MLPSpeculatorDrafter
+
+
+class Kept(NamedTuple):
+    """What vLLM's runner hands to its drafter at the end of a step, in vLLM's order."""
+
+    scheduler_output: Any
+    sampled_token_ids: Any
+    sampling_metadata: Any
+    hidden_states: torch.Tensor
+    sample_hidden_states: torch.Tensor
+    aux_hidden_states: list[torch.Tensor] | None
+    spec_decode_metadata: Any
+    common_attn_metadata: Any
+    slot_mappings: Any
+
+
+class DraftsWhenAsked:
+    """Mixed into a V1 model runner, before its own class."""
+
+    _kept: Kept | None = None
+    _cache: DrafterCache | None = None
+
+    def sample_tokens(self: Any, grammar_output: Any) -> Any:
+        self._kept = None
+        if self.execute_model_state is not None and self.speculative_config.uses_draft_model():
+            if self._cache is None:
+                self._cache = DrafterCache(self)
+            self._cache.target_wrote(self.execute_model_state[0])
+        return super().sample_tokens(grammar_output)  # type: ignore[misc]
+
+    def propose_draft_token_ids(self: Any, *args: Any) -> list[list[int]]:
+        self._kept = Kept(*args)
+        return [[] for _ in range(self.input_batch.num_reqs)]
+
+    @torch.inference_mode()
+    def draft(self: Any, wanted: dict[str, int]) -> dict[str, list[int]]:
+        """The drafter's tokens for these requests, with no more passes than the longest draft needs.
+
+        With nothing wanted, an EAGLE head still runs over the step's tokens: it reads the target's hidden
+        states, which are gone after the step.
+        """
+        kept, self._kept = self._kept, None
+        if kept is None:  # some request is too close to the model's length for the drafter
+            return {}
+        rows = {
+            request_id: self.input_batch.req_id_to_index[request_id]
+            for request_id in wanted
+            if request_id in self.input_batch.req_id_to_index
+        }
+        if self._cache:
+            self._cache.catch_up(kept, list(rows.values()))
+        drafts = self._propose(kept, max(wanted.values(), default=0))
+        if self._cache:
+            self._cache.drafter_ran(kept.scheduler_output)
+        return {request_id: drafts[row][: wanted[request_id]] for request_id, row in rows.items()}
+
+    def _propose(self: Any, kept: Kept, num_tokens: int) -> list[list[int]]:
+        most = self.speculative_config.num_speculative_tokens
+        if isinstance(self.drafter, MLPSpeculatorDrafter):
+            rows = torch.tensor(_last_rows(kept), device=self.device)
+            last = torch.tensor([tokens[-1] if tokens else 0 for tokens in kept.sampled_token_ids])
+            drafts = self.drafter.draft(
+                kept.sample_hidden_states[rows], last.to(self.device), min(num_tokens, most)
+            )
+        else:
+            # Medusa's heads all run at once, and vLLM insists on all of them.
+            all_at_once = self.speculative_config.method == "medusa"
+            kept.scheduler_output.num_spec_tokens_to_schedule = most if all_at_once else min(num_tokens, most)
+            drafts = super().propose_draft_token_ids(*kept)  # type: ignore[misc]
+        tokens: list[list[int]] = drafts.tolist()
+        return tokens
+
+
+def _last_rows(kept: Kept) -> list[int]:
+    """Of the target's hidden states, those that each request's last token was sampled from."""
+    sampled = kept.sampled_token_ids
+    if kept.spec_decode_metadata is None:
+        return list(range(len(sampled)))
+    rows, offset = [], 0
+    for num_drafts, tokens in zip(kept.spec_decode_metadata.num_draft_tokens, sampled, strict=True):
+        rows.append(offset + max(len(tokens) - 1, 0))
+        offset += num_drafts + 1
+    return rows
+
+
+def draft_when_asked(runner: Any) -> None:
+    """Make a V1 model runner one that drafts when asked."""
+    cls = type(runner)
+    runner.__class__ = type(f"{cls.__name__}ThatDraftsWhenAsked", (DraftsWhenAsked, cls), {})

@@ -1,0 +1,31 @@
+"""What Slipstream's scheduler and workers need to know, as it travels in vLLM's `additional_config`."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+KEY = "slipstream"
+
+
+@dataclass(frozen=True)
+class Settings:
+    free: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """The free proposers and their options."""
+    drafter: str = ""
+    """The drafter's method, if it is composed with others."""
+    num_drafter_tokens: int = 0
+    mlp_speculator: str = ""
+    """Folder of the MLP speculator's checkpoint."""
+    share: str = "off"
+    """Between whose requests text is shared: off, salt (same cache_salt), all."""
+
+    @property
+    def composes(self) -> bool:
+        return bool(self.free or self.drafter)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {KEY: asdict(self)}
+
+    @classmethod
+    def of(cls, vllm_config: Any) -> Self:
+        return cls(**(vllm_config.additional_config or {}).get(KEY, {}))

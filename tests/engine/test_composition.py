@@ -1,0 +1,137 @@
+"""Several proposers in one engine: greedy output is still the target's, and each request keeps its ways.
+
+One bare engine and one that composes everything run the same list of requests; every feature is then
+compared by itself. Float32, SmolLM2.
+"""
+
+import gc
+import json
+from typing import Any
+
+import pytest
+
+import slipstream
+from engine.prompts import HANDBOOK, PROMPTS
+from slipstream.testing import models
+
+MODEL_LEN = 512
+NEAR_THE_END = MODEL_LEN - 20
+COUNT = "Count from one to thirty in words: one, two, three, four,"
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 20}, "age": {"type": "integer"}},
+    "required": ["name", "age"],
+}
+
+
+def features() -> dict[str, tuple[list[Any], dict[str, Any]]]:
+    """(prompts, sampling parameters) by feature; greedy, but for what samples from one token."""
+    from vllm.sampling_params import StructuredOutputsParams
+
+    long = {"prompt_token_ids": [200 + i % 37 for i in range(NEAR_THE_END)]}
+    return {
+        "plain": (PROMPTS, {"max_tokens": 48}),
+        "near the model's length": ([long, COUNT, long], {"max_tokens": 100}),
+        "structured output": (
+            ["Give a person as JSON.", COUNT],
+            {"max_tokens": 64, "structured_outputs": StructuredOutputsParams(json=SCHEMA)},
+        ),
+        "stop strings": ([COUNT, PROMPTS[13]], {"max_tokens": 64, "stop": [" twelve", "lazy"]}),
+        "penalties": (
+            [COUNT, PROMPTS[13]],
+            {"max_tokens": 48, "repetition_penalty": 1.3, "frequency_penalty": 0.5, "presence_penalty": 0.2},
+        ),
+        "logprobs": ([COUNT], {"max_tokens": 24, "logprobs": 3, "prompt_logprobs": 1}),
+        "n": ([COUNT], {"max_tokens": 24, "n": 3, "temperature": 0.7, "top_k": 1}),
+        "bad words": ([COUNT], {"max_tokens": 24, "bad_words": [" seven"]}),
+        "min tokens": ([COUNT], {"max_tokens": 24, "min_tokens": 20}),
+        "min_p": ([COUNT, *PROMPTS[:3]], {"max_tokens": 24, "temperature": 0.1, "min_p": 0.999}),
+        "logit bias": ([COUNT, PROMPTS[13]], {"max_tokens": 24, "logit_bias": {28: 100.0}}),
+    }
+
+
+def outputs_of(llm: Any) -> dict[str, Any]:
+    from vllm.lora.request import LoRARequest
+
+    found: dict[str, Any] = {}
+    for feature, (prompts, parameters) in features().items():
+        sampling = slipstream.SamplingParams(**{"temperature": 0.0, **parameters})
+        found[feature] = llm.generate(prompts, sampling, use_tqdm=False)
+    adapter = LoRARequest("random", 1, str(models.lora_adapter()))
+    sampling = slipstream.SamplingParams(temperature=0.0, max_tokens=32)
+    found["LoRA"] = llm.generate([COUNT, PROMPTS[13]], sampling, lora_request=[adapter, None], use_tqdm=False)
+    # More text than the KV cache holds: some requests are preempted and come back.
+    many = [f"{HANDBOOK[:700]} Item {i}. {COUNT}" for i in range(24)]
+    sampling = slipstream.SamplingParams(temperature=0.0, max_tokens=120, ignore_eos=True)
+    found["preemption"] = llm.generate(many, sampling, use_tqdm=False)
+    found["counters"] = {m.name: getattr(m, "value", None) for m in llm.get_metrics()}
+    return found
+
+
+def run(**speculation: Any) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    from slipstream.engine.patches import drafting_report
+
+    llm = slipstream.LLM(
+        str(models.smollm2()),
+        dtype="float32",
+        enforce_eager=True,
+        max_model_len=MODEL_LEN,
+        max_num_seqs=24,
+        max_num_batched_tokens=256,  # prompts are cut into chunks
+        kv_cache_memory_bytes=300 * 1024**2,
+        enable_lora=True,
+        **speculation,
+    )
+    found = outputs_of(llm)
+    report = drafting_report(llm) if speculation.get("speculate") != "off" else None
+    del llm
+    gc.collect()
+    return found, report
+
+
+@pytest.fixture(scope="module")
+def bare() -> dict[str, Any]:
+    return run(speculate="off")[0]
+
+
+@pytest.fixture(scope="module")
+def everything() -> tuple[dict[str, Any], dict[str, Any] | None]:
+    options = {"num_draft_tokens": 4, "ngram": {}, "suffix": {"share": "all", "share_prompts": True}}
+    return run(speculate=options, drafter=str(models.drafter()))
+
+
+@pytest.mark.parametrize("feature", [*features(), "LoRA", "preemption"])
+def test_the_text_is_the_same(feature: str, bare: dict[str, Any], everything: Any) -> None:
+    ours = everything[0]
+    for mine, theirs in zip(ours[feature], bare[feature], strict=True):
+        assert [list(o.token_ids) for o in mine.outputs] == [list(o.token_ids) for o in theirs.outputs]
+        assert [o.finish_reason for o in mine.outputs] == [o.finish_reason for o in theirs.outputs]
+
+
+def test_each_feature_was_really_there(bare: dict[str, Any], everything: Any) -> None:
+    ours, report = everything
+    for found in (ours, bare):
+        assert found["counters"]["vllm:num_preemptions"] > 0
+        assert found["counters"]["vllm:prefix_cache_hits"] > 0
+        assert {o.outputs[0].finish_reason for o in found["near the model's length"]} == {"length"}
+        assert len(found["near the model's length"][0].outputs[0].token_ids) == MODEL_LEN - NEAR_THE_END
+        assert json.loads(found["structured output"][0].outputs[0].text).keys() == {"name", "age"}
+        assert found["stop strings"][0].outputs[0].finish_reason == "stop"
+        assert len(found["n"][0].outputs) == 3
+        assert set(found["logit bias"][0].outputs[0].token_ids) == {28}
+        adapted, plain = found["LoRA"][0].outputs[0].token_ids, found["plain"][11].outputs[0].token_ids
+        assert list(adapted) != list(plain[:32])
+    assert report is not None
+    assert set(report["drafts"]) == {"ngram", "suffix", "draft_model"}
+    assert all(count > 20 for count in report["accepted_tokens"].values())
+    assert report["faults"] == []
+
+
+def test_logprobs_are_the_same(bare: dict[str, Any], everything: Any) -> None:
+    ours = everything[0]
+    mine, theirs = ours["logprobs"][0], bare["logprobs"][0]
+    for at_mine, at_theirs in zip(mine.outputs[0].logprobs, theirs.outputs[0].logprobs, strict=True):
+        assert at_mine.keys() == at_theirs.keys()
+        for token in at_mine:
+            assert at_mine[token].logprob == pytest.approx(at_theirs[token].logprob, abs=1e-3)
+    assert len(mine.prompt_logprobs) == len(theirs.prompt_logprobs)

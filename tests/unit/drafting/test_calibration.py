@@ -1,0 +1,98 @@
+"""Stated against seen acceptance, in simulations."""
+
+import random
+from itertools import accumulate, pairwise
+from operator import mul
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slipstream.drafting.calibration import MEMORY, Calibration
+
+
+def survival(conditionals: list[float]) -> list[float]:
+    return list(accumulate(conditionals, mul))
+
+
+def simulate(
+    calibration: Calibration, stated: list[float], truth: list[float], drafts: int, seed: int = 0
+) -> None:
+    """Drafts that state `stated`, of which each token is right with the conditional probability `truth`."""
+    rng = random.Random(seed)
+    for _ in range(drafts):
+        accepted = 0
+        while accepted < len(truth) and rng.random() < truth[accepted]:
+            accepted += 1
+        calibration.learn("p", stated, accepted, len(stated))
+
+
+def test_before_anything_is_seen_the_proposer_is_believed() -> None:
+    assert Calibration().survival("p", [0.9, 0.5, 0.5, 0.0]) == pytest.approx([0.9, 0.5, 0.5, 0.0])
+    assert Calibration().survival("p", []) == []
+    assert Calibration().survival("p", [0.0, 0.0]) == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("truth", [[0.3, 0.9, 0.6], [0.95, 0.2, 0.5], [1.0, 1.0, 0.0], [0.5, 0.5, 0.5]])
+@pytest.mark.parametrize("stated", [[0.9, 0.8, 0.7], [0.3, 0.1, 0.05]])
+def test_the_truth_is_found(stated: list[float], truth: list[float]) -> None:
+    """A count reaches back 500 observations: the standard error is 0.02 where all 500 are judged."""
+    calibration = Calibration()
+    simulate(calibration, stated, truth, 8000)
+    assert calibration.survival("p", stated) == pytest.approx(survival(truth), abs=0.07)
+
+
+def test_confident_and_timid_drafts_are_told_apart() -> None:
+    calibration = Calibration()
+    simulate(calibration, [0.9], [0.7], 5000)
+    simulate(calibration, [0.2], [0.4], 5000)
+    assert calibration.survival("p", [0.9]) == pytest.approx([0.7], abs=0.07)
+    assert calibration.survival("p", [0.2]) == pytest.approx([0.4], abs=0.07)
+    assert calibration.survival("another", [0.9]) == [0.9]
+
+
+def test_a_change_is_followed() -> None:
+    calibration = Calibration()
+    simulate(calibration, [0.8], [0.9], 20_000)
+    simulate(calibration, [0.8], [0.1], 4 * MEMORY)
+    assert calibration.survival("p", [0.8]) == pytest.approx([0.1], abs=0.07)
+
+
+def test_what_was_not_judged_is_not_counted() -> None:
+    calibration, stated = Calibration(), [0.8, 0.6, 0.5]
+    calibration.learn("p", stated, 0, 0)
+    assert calibration.survival("p", stated) == pytest.approx(stated)
+    for _ in range(100):
+        calibration.learn("p", stated, 1, 1)
+    first, second, third = calibration.survival("p", stated)
+    assert first > 0.95
+    assert second / first == pytest.approx(0.6 / 0.8), "the target wrote one token: no word on the second"
+    for _ in range(100):
+        calibration.learn("p", stated, 1, 3)
+    first, second, third = calibration.survival("p", stated)
+    assert second / first < 0.05
+    assert third / second == pytest.approx(0.5 / 0.6), "behind a rejected token nothing is judged"
+
+
+PROBABILITIES = st.lists(st.floats(0.0, 1.0), max_size=12).map(lambda values: sorted(values, reverse=True))
+
+
+@given(st.lists(st.tuples(PROBABILITIES, st.integers(0, 12), st.integers(0, 12)), max_size=30), PROBABILITIES)
+def test_always_probabilities_that_never_rise(
+    seen: list[tuple[list[float], int, int]], stated: list[float]
+) -> None:
+    calibration = Calibration()
+    for draft, accepted, judged in seen:
+        calibration.learn("p", draft, min(accepted, judged, len(draft)), min(judged, len(draft)))
+    corrected = calibration.survival("p", stated)
+    assert len(corrected) == len(stated)
+    assert all(1 >= a >= b >= 0 for a, b in pairwise([1.0, *corrected]))
+
+
+@pytest.mark.parametrize("stated", [[1.0 + 1e-9], [1e-12, 1e-9]])
+def test_also_of_a_draft_that_is_not_quite_sound(stated: list[float]) -> None:
+    calibration = Calibration()
+    for _ in range(MEMORY):
+        calibration.learn("p", [0.01], 1, 1)
+    corrected = calibration.survival("p", stated)
+    assert all(1 >= a >= b >= 0 for a, b in pairwise([1.0, *corrected]))

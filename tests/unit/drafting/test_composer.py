@@ -1,0 +1,298 @@
+"""Choosing among proposers, scoring them, and going on without those that fail."""
+
+import math
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from slipstream.drafting import Draft, Proposer, RequestInfo
+from slipstream.drafting import composer as composing
+from slipstream.drafting.composer import Chosen, Composer
+from slipstream.drafting.faults import FAULTS_UNTIL_OFF
+from slipstream.drafting.ngram import NgramProposer
+from slipstream.drafting.suffix import SuffixProposer
+from unit.drafting.fakes import Answer, Fake, always
+
+GOOD = always([1, 2], [0.4, 0.2])
+BETTER = always([3, 4, 5], [0.8, 0.7, 0.6])
+
+
+def running(proposers: Sequence[Proposer], *requests: str) -> Composer:
+    composer = Composer(proposers, vocab_size=100)
+    for request in requests:
+        composer.start(RequestInfo(request, 3))
+        composer.observe(request, [7, 8, 9])
+    return composer
+
+
+def proposers_of(chosen: Mapping[str, Chosen]) -> dict[str, str]:
+    return {request: choice.proposer for request, choice in chosen.items()}
+
+
+def test_the_best_draft_wins_in_any_order() -> None:
+    for order in (1, -1):
+        composer = running([Fake("good", GOOD), Fake("better", BETTER), Fake("none")][::order], "a", "b")
+        chosen = composer.draft({"a": 3, "b": 1})
+        assert chosen["a"].proposer == chosen["b"].proposer == "better"
+        assert list(chosen["a"].tokens) == [3, 4, 5]
+        assert list(chosen["a"].survival) == pytest.approx([0.8, 0.7, 0.6])
+        assert list(chosen["b"].tokens) == [3]
+
+
+def test_no_draft_is_no_choice() -> None:
+    empty = Fake("empty", always([], []))
+    composer = running([empty], "a")
+    assert composer.draft({"a": 3}) == {}
+    composer.observe("a", [1])
+    assert composer.draft({}) == {}
+    assert not composer.tally.drafts
+    assert not composer.faults.counts
+
+
+def test_a_costly_proposer_is_asked_only_where_it_is_expected_to_bring_more() -> None:
+    free = Fake("free", lambda request, most: Draft([1], [0.9]) if request == "a" else Draft([1], [0.2]))
+    costly = Fake("costly", always([5], [0.6]), free=False, expected=[0.6])
+    composer = running([costly, free], "a", "b")
+    assert proposers_of(composer.draft({"a": 1, "b": 1})) == {"a": "free", "b": "costly"}
+    assert free.asked == [{"a": 1, "b": 1}]
+    assert costly.asked == [{"b": 1}]
+
+
+def test_a_costly_proposer_is_asked_where_nothing_is() -> None:
+    free = Fake("free", lambda request, most: Draft([], []))
+    costly = Fake("costly", GOOD, free=False, expected=[0.01, 0.01])
+    composer = running([free, costly], "a", "b")
+    composer.draft({"a": 2, "b": 1})
+    assert costly.asked == [{"a": 2, "b": 1}]
+
+
+def test_what_a_costly_proposer_is_expected_to_bring_is_learnt() -> None:
+    """It states 0.9 and is never right: after a while it is no longer asked."""
+    free = Fake("free", always([1], [0.5]))
+    costly = Fake("costly", always([5], [0.9]), free=False, expected=[0.9])
+    composer = running([free, costly], "a")
+    for _ in range(30):
+        composer.draft({"a": 1})
+        composer.observe("a", [1])
+    assert costly.asked[0] == {"a": 1}
+    assert proposers_of(composer.draft({"a": 1})) == {"a": "free"}
+    assert costly.asked[-1] == {}
+
+
+def test_everyone_is_scored_on_what_the_target_wrote() -> None:
+    """The timid one is right, the boaster wrong: the choice turns, though only the boaster was verified."""
+    boaster, timid = Fake("boaster", always([1, 1], [0.9, 0.8])), Fake("timid", always([3, 4], [0.3, 0.2]))
+    composer = running([boaster, timid], "a")
+    winners = []
+    for _ in range(20):
+        winners.append(composer.draft({"a": 2})["a"].proposer)
+        composer.observe("a", [3, 4, 6])
+    assert winners[0] == "boaster"
+    assert winners[-1] == "timid"
+    assert winners == sorted(winners)
+    assert composer.calibration.survival("boaster", [0.9])[0] < 0.3
+    assert composer.calibration.survival("timid", [0.3, 0.2])[1] > 0.5
+
+
+def test_an_offer_is_scored_once_and_only_as_far_as_was_written() -> None:
+    composer = running([Fake("p", BETTER)], "a")
+    composer.draft({"a": 3})
+    composer.observe("a", [3])
+    stated = composer.calibration.survival("p", [0.8, 0.7, 0.6])
+    assert stated[0] == pytest.approx((1 + 4 * 0.8) / 5)
+    assert stated[1] / stated[0] == pytest.approx(0.7 / 0.8)
+    composer.observe("a", [9])
+    assert composer.calibration.survival("p", [0.8, 0.7, 0.6]) == stated
+
+
+def test_the_tally() -> None:
+    composer = running([Fake("good", GOOD), Fake("better", BETTER)], "a", "b")
+    composer.draft({"a": 3, "b": 2})
+    composer.observe("a", [3, 4, 9])
+    composer.observe("b", [1, 2])
+    composer.observe("a", [5])
+    assert composer.tally.drafts == {"better": 2}
+    assert composer.tally.draft_tokens == {"better": 5}
+    assert composer.tally.accepted_tokens == {"better": 2}
+    assert set(composer.tally.microseconds) == {"good", "better"}
+
+
+def test_our_own_proposers_together() -> None:
+    ours = [NgramProposer(), SuffixProposer()]
+    running(ours, "compiles").draft({"compiles": 1})
+    composer = running(ours, "a")
+    composer.observe("a", [7, 8])
+    assert list(composer.draft({"a": 2})["a"].tokens) == [9, 7]
+    composer.forget("a")
+    assert "a" not in composer
+    assert not composer.faults.counts
+
+
+COLD = """
+from slipstream.drafting import RequestInfo
+from slipstream.drafting.composer import Composer
+from slipstream.drafting.registry import make_proposer
+
+options = dict(share=False, max_tokens=9, max_age=9.0, share_prompts=False, per_matched_token=1.0)
+composer = Composer([make_proposer("ngram", {}), make_proposer("suffix", options)], 100)
+requests = [str(request) for request in range(20)]
+for request in requests:
+    composer.start(RequestInfo(request, 3))
+    composer.observe(request, [1, 2, 3, 1, 2])
+composer.draft(dict.fromkeys(requests, 3))
+assert not composer.faults.counts, (composer.faults.counts, composer.faults.off)
+"""
+
+
+def test_compiling_is_no_stall(tmp_path: Path) -> None:
+    """The first start after an installation, when numba has nothing cached."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    ended = subprocess.run([sys.executable, "-c", COLD], env=environment, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+
+
+def raising(request: str, most: int) -> Draft:
+    raise RuntimeError("broken")
+
+
+@pytest.mark.parametrize(
+    ("bad", "kind"),
+    [
+        (raising, "exception"),
+        (always([3], [math.nan]), "no probability"),
+        (always([3, 4], [0.5, 0.6]), "no probability"),
+        (always([3], [0.9, 0.8]), "wrong length"),
+        (lambda request, most: Draft([3] * (most + 1), [0.9] * (most + 1)), "wrong length"),
+        (always([100], [0.9]), "no such token"),
+        (always([np.int64(3)], [0.9]), "no such token"),
+        (always([3], ["0.9"]), "not a draft"),
+        (lambda request, most: None, "not a draft"),
+        (lambda request, most: [1, 2], "not a draft"),
+        (lambda request, most: Draft(iter([1]), [0.9]), "not a draft"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_fault_costs_one_request_one_proposer(
+    bad: Answer, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    faulty = Fake("faulty", lambda request, most: (bad if request == "a" else BETTER)(request, most))
+    composer = running([faulty, Fake("good", GOOD)], "a", "b")
+    assert proposers_of(composer.draft({"a": 3, "b": 3})) == {"a": "good", "b": "faulty"}
+    assert composer.faults.counts == {("faulty", kind): 1}
+    assert proposers_of(composer.draft({"a": 3, "b": 3})) == {"a": "good", "b": "faulty"}
+    assert faulty.asked[-1] == {"b": 3}, "not asked for this request again"
+    assert composer.faults.counts == {("faulty", kind): 1}
+    composer.observe("a", [1])
+    assert faulty.told[-1] == ("observe", "b"), "nor told of it"
+    composer.forget("a")
+    composer.start(RequestInfo("a", 3))
+    assert proposers_of(composer.draft({"a": 3})) == {"a": "good"}, "a new request: asked again"
+    assert composer.faults.counts == {("faulty", kind): 2}
+    assert [record.name for record in caplog.records] == ["slipstream"]
+    assert f"faulty: {kind}" in caplog.text
+
+
+@pytest.mark.parametrize("answer", [None, 7, [1], {"a": None, "b": None}, {"nobody": Draft([1], [0.9])}])
+def test_garbage_instead_of_drafts(answer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    faulty = Fake("faulty")
+    monkeypatch.setattr(faulty, "propose", lambda wanted: answer)
+    composer = running([faulty, Fake("good", GOOD)], "a", "b")
+    assert proposers_of(composer.draft({"a": 3, "b": 3})) == {"a": "good", "b": "good"}
+    assert {name for name, _ in composer.faults.counts} <= {"faulty"}
+
+
+def test_an_empty_draft_of_another_type() -> None:
+    empty: Any = np.array([])
+    nothing = Fake("nothing", lambda request, most: Draft(empty, empty))
+    composer = running([nothing, Fake("good", GOOD)], "a")
+    assert proposers_of(composer.draft({"a": 3})) == {"a": "good"}
+
+
+@pytest.mark.parametrize("method", ["start", "observe", "forget"])
+def test_exceptions_elsewhere(method: str, caplog: pytest.LogCaptureFixture) -> None:
+    faulty, good = Fake("faulty", BETTER, broken=[method]), Fake("good", GOOD)
+    composer = running([faulty, good], "a", "b")
+    hurt = method != "forget"
+    expected = {"a": "good" if hurt else "faulty", "b": "faulty"}
+    assert proposers_of(composer.draft({"a": 3, "b": 3})) == expected
+    for request in ("a", "b"):
+        composer.observe(request, [1])
+        composer.forget(request)
+        assert good.told[-2:] == [("observe", request), ("forget", request)]
+        assert ("forget", request) in faulty.told, "it may hold something of the request"
+    assert composer.faults.counts == {("faulty", "exception"): 1}
+    assert len(caplog.records) == 1
+    assert composer.faults.allows("faulty", "a")
+
+
+def test_a_stall(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(composing, "STALL_SECONDS", 0.1)
+
+    def slow(request: str, most: int) -> Draft:
+        time.sleep(0.15)
+        return Draft([3], [0.9])
+
+    faulty = Fake("faulty", slow)
+    composer = running([faulty, Fake("good", GOOD)], "a", "b")
+    composer.draft({"a": 3})
+    assert composer.faults.counts == {("faulty", "stall"): 1}
+    assert composer.tally.microseconds["faulty"] >= 150_000
+    assert proposers_of(composer.draft({"a": 3})) == {"a": "good"}
+    assert faulty.asked == [{"a": 3}]
+    assert proposers_of(composer.draft({"b": 3})) == {"b": "faulty"}
+
+
+def test_a_free_proposer_is_asked_again_alone_a_costly_one_is_not() -> None:
+    free, costly = Fake("free", raising), Fake("costly", raising, free=False, expected=[0.9])
+    composer = running([free, costly, Fake("good", GOOD)], "a", "b", "c")
+    assert set(proposers_of(composer.draft({"a": 3, "b": 3, "c": 3})).values()) == {"good"}
+    assert len(free.asked) == 4
+    assert costly.asked == [{"a": 3, "b": 3, "c": 3}]
+    assert composer.faults.counts == {("free", "exception"): 3, ("costly", "exception"): 1}
+
+
+@pytest.mark.parametrize("free", [True, False])
+def test_off_for_all_after_many_faults(free: bool) -> None:
+    faulty = Fake("faulty", always([1000], [0.9]), free=free, expected=[0.9])
+    composer = running([faulty, Fake("good", GOOD)], "old")
+    for fault in range(FAULTS_UNTIL_OFF):
+        assert "faulty" not in composer.faults.off
+        composer.start(RequestInfo(f"{fault}", 3))
+        composer.draft({f"{fault}": 3})
+        composer.forget(f"{fault}")
+    assert composer.faults.off == {"faulty"}
+    asked = len([wanted for wanted in faulty.asked if wanted])
+    composer.start(RequestInfo("new", 3))
+    assert proposers_of(composer.draft({"old": 3, "new": 3})) == {"old": "good", "new": "good"}
+    assert len([wanted for wanted in faulty.asked if wanted]) == asked == FAULTS_UNTIL_OFF
+
+
+def test_a_costly_proposer_that_is_off_is_not_called() -> None:
+    costly = Fake("costly", raising, free=False, expected=[0.9])
+    requests = [str(request) for request in range(FAULTS_UNTIL_OFF + 1)]
+    composer = running([costly], *requests)
+    for request in requests:
+        composer.draft({request: 3})
+    assert composer.faults.off == {"costly"}
+    assert len(costly.asked) == FAULTS_UNTIL_OFF
+
+
+def unimplemented(most: int) -> list[float]:
+    raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    "expected", [unimplemented, lambda most: None, lambda most: [math.nan], lambda most: ["0.5"]]
+)
+def test_a_fault_in_what_a_costly_proposer_expects(expected: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    costly = Fake("costly", BETTER, free=False)
+    monkeypatch.setattr(costly, "expected_survival", expected)
+    composer = running([costly, Fake("good", GOOD)], "a")
+    assert proposers_of(composer.draft({"a": 3})) == {"a": "good"}
+    assert {name for name, _ in composer.faults.counts} == {"costly"}
