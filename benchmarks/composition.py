@@ -1,7 +1,7 @@
 """Several proposers against each one alone, in counts: tokens per target pass on the same prompts, greedy,
 float32 (so that all arms write the same text). No times are taken.
 
-    python benchmarks/composition.py > benchmarks/results/composition.json
+    python benchmarks/composition.py benchmarks/results/composition.json
 
 The drafter is the first 24 of SmolLM2's 30 layers: too dear to serve, but it drafts honestly.
 """
@@ -9,12 +9,13 @@ The drafter is the first 24 of SmolLM2's 30 layers: too dear to serve, but it dr
 import gc
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import slipstream
 from slipstream.bench.about import about_this_run
 from slipstream.bench.workloads import load_workloads
-from slipstream.engine.patches import drafting_report
+from slipstream.engine.report import drafting_report
 from slipstream.testing import models
 
 K, MAX_TOKENS, AT_ONCE = 4, 64, 8
@@ -77,18 +78,14 @@ def main() -> None:
             results[arm]["by_proposer"] = drafting_report(llm)
         del llm
         gc.collect()
-    json.dump(
-        {
-            "about": about_this_run() | {"command": "python benchmarks/composition.py"},
-            "num_draft_tokens": K,
-            "max_tokens": MAX_TOKENS,
-            "all_texts_equal": all(written == texts["ngram"] for written in texts.values()),
-            "arms": results,
-        },
-        sys.stdout,
-        indent=1,
-    )
-    sys.stdout.write("\n")
+    result = {
+        "about": about_this_run() | {"command": "python benchmarks/composition.py FILE"},
+        "num_draft_tokens": K,
+        "max_tokens": MAX_TOKENS,
+        "all_texts_equal": all(written == texts["ngram"] for written in texts.values()),
+        "arms": results,
+    }
+    Path(sys.argv[1]).write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 REQUESTS = 40_000
+UNDRAFTED = 7
 VOCAB = 6
 # [2 drafts, vocab]: the target's logits at each draft position
 LOGITS = torch.tensor([[1.0, 0.5, 0.2, -0.3, -1.0, 0.8], [0.1, 1.2, -0.5, 0.9, 0.4, -0.2]])
@@ -21,21 +22,22 @@ def prepare() -> None:
     """What a worker does before its first step."""
     from vllm.platforms import current_platform
 
-    from slipstream.engine.patches import mend_expand_batch_to_tokens
+    from slipstream.engine.patches import mend_expand_batch_to_tokens, recover_only_where_drafts_are
 
     current_platform.import_kernels()
     current_platform.register_triton_kernel_overrides()
     mend_expand_batch_to_tokens()
+    recover_only_where_drafts_are()
 
 
 def sample(temperature: float, top_k: int | None, top_p: float | None) -> np.ndarray[Any, Any]:
-    """[requests, 3] output tokens, -1 after the first rejection."""
+    """[requests, 3] output tokens, -1 after the first rejection. The first requests have no drafts."""
     from vllm.v1.sample.rejection_sampler import apply_sampling_constraints, rejection_sample
 
     torch.manual_seed(0)
 
     def every(value: float | None, dtype: torch.dtype) -> torch.Tensor | None:
-        return None if value is None else torch.full((REQUESTS,), value, dtype=dtype)
+        return None if value is None else torch.full((UNDRAFTED + REQUESTS,), value, dtype=dtype)
 
     metadata: Any = SimpleNamespace(  # the part of SamplingMetadata that is read
         all_greedy=False,
@@ -45,15 +47,16 @@ def sample(temperature: float, top_k: int | None, top_p: float | None) -> np.nda
         top_k=every(top_k, torch.int32),
         top_p=every(top_p, torch.float32),
     )
-    cumulative = torch.arange(2, 2 * REQUESTS + 1, 2, dtype=torch.int32)
+    counts = [0] * UNDRAFTED + [2] * REQUESTS
+    cumulative = torch.tensor(counts).cumsum(0).to(torch.int32)
     logits = apply_sampling_constraints(LOGITS.repeat(REQUESTS, 1), cumulative, metadata)
     return rejection_sample(
         draft_token_ids=torch.tensor(DRAFTS, dtype=torch.int32).repeat(REQUESTS),
-        num_draft_tokens=[2] * REQUESTS,
+        num_draft_tokens=counts,
         max_spec_len=2,
         cu_num_draft_tokens=cumulative,
         draft_probs=None,
         target_logits=logits,
-        bonus_token_ids=torch.full((REQUESTS, 1), BONUS, dtype=torch.int32),
+        bonus_token_ids=torch.full((len(counts), 1), BONUS, dtype=torch.int32),
         sampling_metadata=metadata,
     ).numpy()

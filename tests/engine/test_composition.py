@@ -69,7 +69,7 @@ def outputs_of(llm: Any) -> dict[str, Any]:
 
 
 def run(**speculation: Any) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    from slipstream.engine.patches import drafting_report
+    from slipstream.engine.report import drafting_report
 
     llm = slipstream.LLM(
         str(models.smollm2()),

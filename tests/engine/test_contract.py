@@ -199,6 +199,24 @@ CONTRACT = (
         has=("query_start_loc", "query_start_loc_cpu", "seq_lens", "block_table_tensor", "slot_mapping"),
     ),
     Reliance("vllm.forward_context:set_forward_context"),
+    Reliance(
+        "vllm.v1.worker.gpu_model_runner:GPUModelRunner._sample",
+        parameters=("logits", "spec_decode_metadata"),
+    ),
+    Reliance(
+        "vllm.v1.sample.rejection_sampler:sample_recovered_tokens",
+        parameters=(
+            "max_spec_len",
+            "num_draft_tokens",
+            "cu_num_draft_tokens",
+            "draft_token_ids",
+            "draft_probs",
+            "target_probs",
+            "sampling_metadata",
+            "device",
+            "use_fp64_gumbel",
+        ),
+    ),
     Reliance("vllm.v1.worker.gpu_worker:Worker.init_device", parameters=()),
     # slipstream.engine.patches
     Reliance("vllm.v1.sample.logits_processor:BUILTIN_LOGITS_PROCESSORS"),

@@ -14,7 +14,7 @@ import pytest
 import torch
 from scipy import stats
 
-from engine.sampling import BONUS, DRAFTS, LOGITS, VOCAB, prepare, sample
+from engine.sampling import BONUS, DRAFTS, LOGITS, UNDRAFTED, VOCAB, prepare, sample
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +51,8 @@ def test_the_output_follows_the_target(
     worker: Executor, temperature: float, top_k: int | None, top_p: float | None
 ) -> None:
     output = worker.submit(sample, temperature, top_k, top_p).result()
+    assert (output[:UNDRAFTED] == [BONUS, -1, -1]).all()
+    output = output[UNDRAFTED:]
     check(output[:, 0], exact(0, temperature, top_k, top_p))
     accepted = output[:, 0] == DRAFTS[0]
     check(output[accepted, 1], exact(1, temperature, top_k, top_p))
@@ -61,7 +63,7 @@ def test_the_output_follows_the_target(
 
 
 def test_the_check_can_fail(worker: Executor) -> None:
-    output = worker.submit(sample, 1.0, None, None).result()
+    output = worker.submit(sample, 1.0, None, None).result()[UNDRAFTED:]
     with pytest.raises(AssertionError):
         check(output[:, 0], exact(0, 0.8, None, None))
 

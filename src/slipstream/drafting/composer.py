@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from slipstream.drafting.base import Draft, Proposer, RequestInfo
 from slipstream.drafting.calibration import Calibration
-from slipstream.drafting.faults import STALL_SECONDS, Faults, is_survival, problem_of
+from slipstream.drafting.faults import DRAFTER_STALL_SECONDS, STALL_SECONDS, Faults, is_survival, problem_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class Composer:
             return {}
         elapsed = time.perf_counter() - begun
         self.tally.microseconds[name] += round(elapsed * 1e6)
-        if elapsed > STALL_SECONDS:
+        if elapsed > (STALL_SECONDS if proposer.free else DRAFTER_STALL_SECONDS):
             self.faults.record(name, wanted, "stall", f"{elapsed:.1f} s in one call")
         return {
             request_id: draft

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from slipstream.drafting.base import Draft
 
-STALL_SECONDS = 1.0  # one call
+STALL_SECONDS = 1.0  # one call of a free proposer
+DRAFTER_STALL_SECONDS = 60.0  # it may have long prompts to catch up with
 FAULTS_UNTIL_OFF = 20
 
 logger = logging.getLogger("slipstream")

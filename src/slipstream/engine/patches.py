@@ -5,6 +5,7 @@ Preferred, in this order: an official hook, a subclass by dotted path, a patch h
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -97,21 +98,14 @@ def draft_after_every_step() -> None:
         return
 
     def post_step(self: Any, model_executed: bool) -> None:
-        draft = getattr(self.scheduler, "draft", None)
-        if draft is None:
+        if not getattr(self.scheduler, "composes", False):
             original(self, model_executed)
         elif model_executed:
-            draft(self.model_executor)
+            self.scheduler.draft(self.model_executor)
 
     post_step.of_slipstream = True  # type: ignore[attr-defined]
     EngineCore.post_step = post_step
-    EngineCore.drafting_report = lambda self: self.scheduler.report()  # for `drafting_report` below
-
-
-def drafting_report(llm: Any) -> dict[str, Any]:
-    """What has been drafted by whom in a `slipstream.LLM`, what came of it, and what went wrong."""
-    report: dict[str, Any] = llm.llm_engine.engine_core.call_utility("drafting_report")
-    return report
+    EngineCore.drafting_report = lambda self: self.scheduler.report()  # what `engine.report` asks for
 
 
 def accept_all_sampling() -> None:
@@ -156,3 +150,43 @@ def keep_all_logits_processors() -> None:
         )
 
     gpu_model_runner.build_logitsprocs = build_logitsprocs
+
+
+def recover_only_where_drafts_are() -> None:
+    """Draw the noise for recovered tokens only for requests that have draft tokens. Call it in every worker.
+
+    Why: vLLM 0.32 draws it for every request of the batch, one number per token of the vocabulary; on CPU
+    that is half as long as a step of a small model, for drafts that are not there.
+    """
+    from vllm.v1.sample import rejection_sampler
+
+    original = rejection_sampler.sample_recovered_tokens
+
+    def sample_recovered_tokens(
+        max_spec_len: int,
+        num_draft_tokens: list[int],
+        cu_num_draft_tokens: "torch.Tensor",  # [num_requests], cumulative
+        draft_token_ids: "torch.Tensor",  # [num_tokens]
+        draft_probs: "torch.Tensor | None",
+        target_probs: "torch.Tensor",  # [num_tokens, vocab]
+        sampling_metadata: Any,
+        device: Any,
+        use_fp64_gumbel: bool = False,
+    ) -> "torch.Tensor":
+        drafted = [row for row, count in enumerate(num_draft_tokens) if count]
+        generators = sampling_metadata.generators
+        return original(
+            max_spec_len,
+            [num_draft_tokens[row] for row in drafted],
+            cu_num_draft_tokens[drafted],
+            draft_token_ids,
+            draft_probs,
+            target_probs,
+            SimpleNamespace(
+                generators={at: generators[row] for at, row in enumerate(drafted) if row in generators}
+            ),
+            device,
+            use_fp64_gumbel,
+        )
+
+    rejection_sampler.sample_recovered_tokens = sample_recovered_tokens

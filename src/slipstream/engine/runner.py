@@ -1,8 +1,8 @@
-"""The part of vLLM's V1 model runner that drafts, changed so that drafting waits until it is asked for.
+"""What we change in vLLM's V1 model runner: how it samples without drafts, and when it drafts.
 
-vLLM runs its drafter at the end of every step. Here the step ends with what the drafter would need kept
-aside; the scheduler, which has seen what the target wrote and what the free proposers offer, then asks for
-the drafter's tokens, or does not.
+vLLM runs its drafter at the end of every step. With `DraftsWhenAsked` the step ends with what the drafter
+would need kept aside; the scheduler, which has seen what the target wrote and what the free proposers offer,
+then asks for the drafter's tokens, or does not.
 """
 
 from typing import Any, NamedTuple
@@ -25,6 +25,16 @@ class Kept(NamedTuple):
     spec_decode_metadata: Any
     common_attn_metadata: Any
     slot_mappings: Any
+
+
+class SamplesPlainly:
+    """Mixed into a V1 model runner that speculates: a step without drafts samples as bare vLLM does. vLLM
+    sends it through the rejection sampler, which is dear for requests with a temperature."""
+
+    def _sample(self: Any, logits: torch.Tensor, spec_decode_metadata: Any) -> Any:
+        if spec_decode_metadata is not None and not any(spec_decode_metadata.num_draft_tokens):
+            spec_decode_metadata = None
+        return super()._sample(logits, spec_decode_metadata)  # type: ignore[misc]
 
 
 class DraftsWhenAsked:
@@ -96,7 +106,7 @@ def _last_rows(kept: Kept) -> list[int]:
     return rows
 
 
-def draft_when_asked(runner: Any) -> None:
-    """Make a V1 model runner one that drafts when asked."""
+def extend(runner: Any, *mixins: type) -> None:
+    """Make a V1 model runner one of its own class with these mixed in."""
     cls = type(runner)
-    runner.__class__ = type(f"{cls.__name__}ThatDraftsWhenAsked", (DraftsWhenAsked, cls), {})
+    runner.__class__ = type(f"Slipstream{cls.__name__}", (*mixins, cls), {})

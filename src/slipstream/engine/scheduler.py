@@ -5,6 +5,8 @@ and what they propose can be weighed before a drafter is asked. The drafter's we
 they are asked for its tokens once the target has written, and only when some request needs it.
 """
 
+import logging
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +18,8 @@ from slipstream.drafting.composer import Composer
 from slipstream.drafting.registry import make_proposer
 from slipstream.engine.patches import draft_after_every_step
 from slipstream.engine.settings import Settings
+
+logger = logging.getLogger("slipstream")
 
 MIN_P_NOTHING = 1e-5  # vLLM's own threshold
 
@@ -63,6 +67,9 @@ class Scheduler(VllmScheduler):
         self._composer: Composer | None = None
         self._drafter: WorkerDrafter | None = None
         self._seen: dict[str, int] = {}  # tokens of each request that the proposers know
+        self._failures = 0
+        self._steps = 0
+        self._seconds = 0.0  # spent on drafting in this process, waiting for the drafter included
         if not settings.composes:
             return
         vocab_size = self.vllm_config.model_config.get_vocab_size()
@@ -83,8 +90,22 @@ class Scheduler(VllmScheduler):
         ]
         super().update_draft_token_ids(DraftTokenIds(draft_token_ids.req_ids, drafts))
 
+    @property
+    def composes(self) -> bool:
+        """Drafts come from our proposers, not from vLLM's."""
+        return self._composer is not None
+
     def draft(self, executor: Any) -> None:
         """Draft for every request that the step has moved on. Called after each step (see patches)."""
+        begun = time.perf_counter()
+        try:
+            self._draft(executor)
+        except Exception:
+            self._failed("drafting", "this step has no drafts")
+        self._steps += 1
+        self._seconds += time.perf_counter() - begun
+
+    def _draft(self, executor: Any) -> None:
         assert self._composer is not None
         if self._drafter is not None:
             self._drafter.executor = executor
@@ -98,6 +119,12 @@ class Scheduler(VllmScheduler):
         drafts = [list(chosen[request_id].tokens) if request_id in chosen else [] for request_id in wanted]
         super().update_draft_token_ids(DraftTokenIds(list(wanted), drafts))
 
+    def _failed(self, what: str, consequence: str) -> None:
+        """A fault of our own: counted, logged once, and the requests go on."""
+        if not self._failures:
+            logger.exception("%s failed; %s", what, consequence)
+        self._failures += 1
+
     def report(self) -> dict[str, Any]:
         """Counts by proposer since the engine's start."""
         assert self._composer is not None
@@ -109,6 +136,9 @@ class Scheduler(VllmScheduler):
             "microseconds": dict(tally.microseconds),
             "faults": [[*which, count] for which, count in faults.counts.items()],
             "off": sorted(faults.off),
+            "failures": self._failures,
+            "steps": self._steps,
+            "seconds": self._seconds,
         }
 
     def _observe(self, request: Any) -> bool:
@@ -145,9 +175,12 @@ class Scheduler(VllmScheduler):
         )
 
     def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
-        if self._composer is not None and self._seen.get(request.request_id):
-            self._observe(request)  # its last tokens, for those that may draft from them later
-            self._composer.forget(request.request_id)
+        if self._composer is not None and request.request_id in self._composer:
+            try:
+                self._observe(request)  # its last tokens, for those that may draft from them later
+                self._composer.forget(request.request_id)
+            except Exception:
+                self._failed("forgetting a request", "its text may stay in memory")
         self._seen.pop(request.request_id, None)
         return super()._free_request(request, *args, **kwargs)
 
@@ -156,5 +189,5 @@ def _tenant(request: Any, share: str) -> str | None:
     """Whose text the request's is, by the policy; texts under different LoRA adapters are kept apart."""
     if share == "off" or (share == "salt" and not request.cache_salt):
         return None
-    adapter = request.lora_request.lora_name if request.lora_request else ""
-    return f"{adapter}/{request.cache_salt if share == 'salt' else ''}"
+    adapter = request.lora_request.lora_name if request.lora_request else None
+    return repr((adapter, request.cache_salt if share == "salt" else None))

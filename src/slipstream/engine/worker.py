@@ -9,8 +9,9 @@ from slipstream.engine.patches import (
     keep_all_logits_processors,
     mend_expand_batch_to_tokens,
     mend_top_k_of_nothing,
+    recover_only_where_drafts_are,
 )
-from slipstream.engine.runner import draft_when_asked
+from slipstream.engine.runner import DraftsWhenAsked, SamplesPlainly, extend
 from slipstream.engine.settings import Settings
 
 logger = logging.getLogger("slipstream")
@@ -19,9 +20,11 @@ logger = logging.getLogger("slipstream")
 class _Drafts:
     """Answers the scheduler when it asks for the drafter's tokens."""
 
-    def prepare_to_draft(self: Any) -> None:
-        if Settings.of(self.vllm_config).drafter:
-            draft_when_asked(self.model_runner)
+    def extend_runner(self: Any) -> None:
+        if self.vllm_config.speculative_config is None or self.use_v2_model_runner:
+            return
+        drafts = (DraftsWhenAsked,) if Settings.of(self.vllm_config).drafter else ()
+        extend(self.model_runner, SamplesPlainly, *drafts)
 
     def draft(self: Any, wanted: dict[str, int]) -> dict[str, list[int]] | str:
         """Draft tokens by request, or what went wrong: an exception would leave vLLM with the answers of
@@ -38,15 +41,17 @@ class CPUWorker(_Drafts, cpu_worker.CPUWorker):
     def init_device(self) -> None:
         mend_expand_batch_to_tokens()
         mend_top_k_of_nothing()
+        recover_only_where_drafts_are()
         keep_all_logits_processors()
         super().init_device()
-        self.prepare_to_draft()
+        self.extend_runner()
 
 
 class GPUWorker(_Drafts, gpu_worker.Worker):
     """Not run by us so far: no GPU at hand."""
 
     def init_device(self) -> None:
+        recover_only_where_drafts_are()
         keep_all_logits_processors()
         super().init_device()
-        self.prepare_to_draft()
+        self.extend_runner()

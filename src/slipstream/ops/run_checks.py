@@ -27,6 +27,10 @@ def check_proposer(setup: Setup) -> Iterator[Finding]:
     if choice.composes and setup.runner == "V2":
         reason = "VLLM_USE_V2_MODEL_RUNNER asks for vLLM's V2 model runner, on which proposers do not compose"
         yield Finding("proposer", Status.FAIL, reason, "unset it, or write one proposer in vLLM's own form")
+    if choice.composes and choice.drafter and setup.deployment.pipeline_parallel_size > 1:
+        reason = "with pipeline parallelism a drafter cannot be asked step by step"
+        fix = "write it in vLLM's own form (speculative_config), or leave it out"
+        yield Finding("proposer", Status.FAIL, reason, fix)
     if choice.composes and setup.deployment.scheduler_cls:
         reason = "another scheduler_cls is given; Slipstream's own is where drafts are chosen"
         fix = "remove it, or write one proposer in vLLM's own form (speculative_config)"

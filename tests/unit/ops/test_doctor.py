@@ -195,10 +195,13 @@ def test_mlp_speculator_is_run(target: str, tmp_path: Path) -> None:
     assert examination.require_sound().method == "mlp_speculator"
 
 
-def test_composition_needs_our_scheduler_and_the_v1_runner(target: str) -> None:
+def test_composition_needs_our_scheduler_and_the_v1_runner(target: str, small: str) -> None:
     other = run(target, scheduler_cls="a.B", speculation={"speculate": "fixed:2"})
     assert "scheduler_cls" in only(other, "proposer", Status.FAIL).reason
     assert run(target, scheduler_cls="a.B").require_sound().method is None
+    pipeline = run(target, pipeline_parallel_size=2, speculation={"drafter": small})
+    assert "pipeline" in only(pipeline, "proposer", Status.FAIL).reason
+    assert not run(target, pipeline_parallel_size=2).failed
     v2 = replace(CUDA, environ={"VLLM_USE_V2_MODEL_RUNNER": "1"})
     assert "V2" in only(run(target, v2), "proposer", Status.FAIL).reason
 
