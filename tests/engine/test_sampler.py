@@ -70,8 +70,10 @@ def test_the_check_can_fail(worker: Executor) -> None:
 
 def test_vllms_own_kernel_throws_its_result_away() -> None:
     """What our worker mends, seen. When this fails, vLLM is mended and the patch can go."""
+    from vllm.platforms import current_platform
     from vllm.utils.cpu_triton_utils import _expand_kernel_impl
 
+    current_platform.import_kernels()
     output = torch.full((3,), 7.0)
     _expand_kernel_impl(output, torch.tensor([0.5, 0.8]), torch.tensor([1, 3]), 0, 1)
     assert output.tolist() == [7.0, 7.0, 7.0]

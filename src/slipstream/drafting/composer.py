@@ -14,6 +14,9 @@ from slipstream.drafting.base import Draft, Proposer, RequestInfo
 from slipstream.drafting.calibration import Calibration
 from slipstream.drafting.faults import DRAFTER_STALL_SECONDS, STALL_SECONDS, Faults, is_survival, problem_of
 
+WORTH_VERIFYING = 0.1  # the least chance of a draft's first token; the planner will weigh it against cost
+EXPLORE_EVERY = 100  # steps; then a drafter is asked all the same, to see whether it has become better
+
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
@@ -47,6 +50,7 @@ class Composer:
         self._costly = [proposer for proposer in proposers if not proposer.free]
         self._vocab_size = vocab_size
         self._running: dict[str, _Running] = {}
+        self._steps = 0
         self.calibration = Calibration()
         self.faults = Faults()
         self.tally = Tally()
@@ -84,6 +88,7 @@ class Composer:
 
     def draft(self, wanted: Mapping[str, int]) -> dict[str, Chosen]:
         """The best draft for each request, of at most so many tokens; requests may be without one."""
+        self._steps += 1
         best: dict[str, Chosen] = {}
         for proposer in self._free:
             self._take(proposer, wanted, best)
@@ -110,6 +115,8 @@ class Composer:
             self.faults.record(proposer.name, wanted, "exception", repr(error))
             return {}
         expected = self.calibration.survival(proposer.name, stated)
+        if not expected or (expected[0] < WORTH_VERIFYING and self._steps % EXPLORE_EVERY):
+            return {}
         return {
             request_id: most
             for request_id, most in wanted.items()
@@ -123,6 +130,8 @@ class Composer:
                 continue
             self._running[request_id].offers[proposer.name] = draft
             survival = self.calibration.survival(proposer.name, draft.survival)
+            if survival[0] < WORTH_VERIFYING:
+                continue
             if request_id not in best or sum(survival) > sum(best[request_id].survival):
                 best[request_id] = Chosen(proposer.name, draft.tokens, survival)
 

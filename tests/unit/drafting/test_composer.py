@@ -14,7 +14,7 @@ import pytest
 
 from slipstream.drafting import Draft, Proposer, RequestInfo
 from slipstream.drafting import composer as composing
-from slipstream.drafting.composer import Chosen, Composer
+from slipstream.drafting.composer import EXPLORE_EVERY, Chosen, Composer
 from slipstream.drafting.faults import FAULTS_UNTIL_OFF
 from slipstream.drafting.ngram import NgramProposer
 from slipstream.drafting.suffix import SuffixProposer
@@ -67,10 +67,25 @@ def test_a_costly_proposer_is_asked_only_where_it_is_expected_to_bring_more() ->
 
 def test_a_costly_proposer_is_asked_where_nothing_is() -> None:
     free = Fake("free", lambda request, most: Draft([], []))
-    costly = Fake("costly", GOOD, free=False, expected=[0.01, 0.01])
+    costly = Fake("costly", GOOD, free=False, expected=[0.11, 0.01])
     composer = running([free, costly], "a", "b")
     composer.draft({"a": 2, "b": 1})
     assert costly.asked == [{"a": 2, "b": 1}]
+
+
+def test_what_is_hardly_ever_right_is_not_verified() -> None:
+    """But a drafter is asked again from time to time, and a free proposer is scored all the same."""
+    free = Fake("free", always([1], [0.05]))
+    costly = Fake("costly", always([2], [0.05]), free=False, expected=[0.05])
+    composer = running([free, costly], "a")
+    for _ in range(2 * EXPLORE_EVERY):
+        assert composer.draft({"a": 1}) == {}
+        composer.observe("a", [3])
+    assert [wanted for wanted in costly.asked if wanted] == [{"a": 1}] * 2
+    for _ in range(EXPLORE_EVERY):
+        composer.draft({"a": 1})
+        composer.observe("a", [1])
+    assert composer.draft({"a": 1})["a"].proposer == "free"
 
 
 def test_what_a_costly_proposer_is_expected_to_bring_is_learnt() -> None:
@@ -106,7 +121,8 @@ def test_an_offer_is_scored_once_and_only_as_far_as_was_written() -> None:
     composer.draft({"a": 3})
     composer.observe("a", [3])
     stated = composer.calibration.survival("p", [0.8, 0.7, 0.6])
-    assert stated[0] == pytest.approx((1 + 4 * 0.8) / 5)
+    believed = 0.8 * (1 + 4) / (0.8 + 4)
+    assert stated[0] == pytest.approx((1 + 4 * believed) / 5)
     assert stated[1] / stated[0] == pytest.approx(0.7 / 0.8)
     composer.observe("a", [9])
     assert composer.calibration.survival("p", [0.8, 0.7, 0.6]) == stated
@@ -137,7 +153,7 @@ def test_our_own_proposers_together() -> None:
 
 COLD = """
 from slipstream.drafting import RequestInfo
-from slipstream.drafting.composer import Composer
+from slipstream.drafting.composer import EXPLORE_EVERY, Composer
 from slipstream.drafting.registry import make_proposer
 
 options = dict(share=False, max_tokens=9, max_age=9.0, share_prompts=False, per_matched_token=1.0)
