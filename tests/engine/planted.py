@@ -8,6 +8,7 @@ import numpy as np
 
 from slipstream.drafting import Draft
 from slipstream.drafting.ngram import NgramProposer
+from slipstream.engine.drafter_cache import DrafterCache
 from slipstream.engine.worker import CPUWorker
 
 
@@ -126,3 +127,23 @@ class FaultyDrafterWorker(CPUWorker):
             return draft(wanted)
 
         runner.draft = sometimes
+
+
+class SkippingWorker(CPUWorker):
+    """The drafter is asked at every other step only: in between its keys and values are missing."""
+
+    def init_device(self) -> None:
+        super().init_device()
+        runner: Any = self.model_runner
+        draft = runner.draft
+        turns = itertools.cycle((False, True))
+
+        runner.draft = lambda wanted: draft(wanted) if next(turns) else {}
+
+
+class ForgetfulWorker(SkippingWorker):
+    """And it does not catch up with what it has missed."""
+
+    def init_device(self) -> None:
+        super().init_device()
+        DrafterCache.catch_up = lambda self, kept, rows: None  # type: ignore[method-assign]

@@ -178,7 +178,7 @@ class _Bench:
             concurrency=cell.load.concurrency,
             rate=cell.load.rate,
             seed=number - WARM_UP,
-            body={"temperature": self._plan.temperature, "seed": 0},
+            body={"temperature": self._plan.temperature, "seed": number - WARM_UP},
             salt=_salt(cell, number),
             ignore_eos=self._plan.ignore_eos,
         )

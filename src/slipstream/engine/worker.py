@@ -20,6 +20,8 @@ logger = logging.getLogger("slipstream")
 class _Drafts:
     """Answers the scheduler when it asks for the drafter's tokens."""
 
+    _failed = False
+
     def extend_runner(self: Any) -> None:
         if self.vllm_config.speculative_config is None or self.use_v2_model_runner:
             return
@@ -32,7 +34,9 @@ class _Drafts:
         try:
             drafts: dict[str, list[int]] = self.model_runner.draft(wanted)
         except Exception as error:
-            logger.exception("the drafter failed")
+            if not self._failed:
+                logger.exception("the drafter failed; said once")
+            self._failed = True
             return repr(error)
         return drafts
 
