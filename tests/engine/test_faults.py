@@ -44,4 +44,4 @@ def test_faults_cost_speed_and_nothing_else() -> None:
     assert {"exception", "no probability", "wrong length", "no such token"} <= kinds
     assert "draft_model" in {proposer for proposer, _, _ in report["faults"]}
     assert sum(count for _, _, count in report["faults"]) >= 10
-    assert report["accepted_tokens"]["suffix"] > 1000
+    assert report["accepted_tokens"]["suffix"] > 100
