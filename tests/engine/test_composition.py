@@ -110,8 +110,8 @@ def test_the_text_is_the_same(feature: str, bare: dict[str, Any], everything: An
 
 def test_each_feature_was_really_there(bare: dict[str, Any], everything: Any) -> None:
     ours, report = everything
+    assert ours["counters"]["vllm:num_preemptions"] > 0  # bare vLLM, without a drafter's KV, has more room
     for found in (ours, bare):
-        assert found["counters"]["vllm:num_preemptions"] > 0
         assert found["counters"]["vllm:prefix_cache_hits"] > 0
         assert {o.outputs[0].finish_reason for o in found["near the model's length"]} == {"length"}
         assert len(found["near the model's length"][0].outputs[0].token_ids) == MODEL_LEN - NEAR_THE_END
