@@ -26,6 +26,8 @@ COMPOSABLE_METHODS = ("draft_model", "eagle", "eagle3", "medusa", "mlp_speculato
 # Options of vLLM that only its own way of drafting can follow.
 ALONE_OPTIONS = ("num_speculative_tokens_per_batch_size", "draft_sample_method", "parallel_drafting")
 
+OTHER_SCHEDULER = "another scheduler_cls is given; Slipstream's own is where drafts are chosen"
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -72,7 +74,7 @@ def choose(config: SpeculationConfig, deployment: Deployment, target: Checkpoint
         return Choice(None, "speculate is off")
     if config.drafter is not None:
         return _choose_drafter(config, config.drafter, deployment, target)
-    if not config.proposers and config.mode == "auto":
+    if config.mode == "auto" and not config.proposers:
         if target is not None and target.contains_drafter:
             why = "the target's checkpoint names its own drafter, which vLLM starts"
             return Choice(None, why, left_to_vllm=True)
@@ -132,7 +134,7 @@ def default_min_p(deployment: Deployment, target: Checkpoint | None) -> float:
 def _reason_to_stay_off(deployment: Deployment, target: Checkpoint | None) -> str:
     """Why speculation that nobody asked for by name would break what works without it."""
     if deployment.scheduler_cls:
-        return "another scheduler_cls is given; Slipstream's own is where drafts are chosen"
+        return OTHER_SCHEDULER
     if deployment.logits_processors:
         return "vLLM does not run custom logits processors with speculation"
     if deployment.async_scheduling:

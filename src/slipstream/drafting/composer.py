@@ -7,8 +7,9 @@ what the target wrote, whether its draft was the one verified or not.
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from slipstream.drafting.base import Draft, Proposer, RequestInfo
 from slipstream.drafting.calibration import Calibration
@@ -41,11 +42,13 @@ class Tally:
 class _Running:
     offers: dict[str, Draft] = field(default_factory=dict)
     """What each proposer offered last; scored when the target has written on."""
-    chosen: Chosen | None = None
+    chosen: str = ""
+    """Whose offer is verified."""
 
 
 class Composer:
     def __init__(self, proposers: Sequence[Proposer], vocab_size: int) -> None:
+        self._all = list(proposers)
         self._free = [proposer for proposer in proposers if proposer.free]
         self._costly = [proposer for proposer in proposers if not proposer.free]
         self._vocab_size = vocab_size
@@ -60,31 +63,28 @@ class Composer:
 
     def start(self, request: RequestInfo) -> None:
         self._running[request.id] = _Running()
-        for proposer in (*self._free, *self._costly):
-            try:
-                proposer.start(request)
-            except Exception as error:
-                self.faults.record(proposer.name, [request.id], "exception", repr(error))
+        for proposer in self._all:
+            self._tell(proposer, request.id, proposer.start, request)
 
     def observe(self, request_id: str, tokens: Sequence[int]) -> None:
         """The target has written these tokens (or they are the prompt)."""
         running = self._running[request_id]
         self._score(running, tokens)
-        for proposer in (*self._free, *self._costly):
+        for proposer in self._all:
             if self.faults.allows(proposer.name, request_id):
-                try:
-                    proposer.observe(request_id, tokens)
-                except Exception as error:
-                    self.faults.record(proposer.name, [request_id], "exception", repr(error))
+                self._tell(proposer, request_id, proposer.observe, request_id, tokens)
 
     def forget(self, request_id: str) -> None:
         self._running.pop(request_id, None)
-        for proposer in (*self._free, *self._costly):
-            try:
-                proposer.forget(request_id)
-            except Exception as error:
-                self.faults.record(proposer.name, [request_id], "exception", repr(error))
+        for proposer in self._all:
+            self._tell(proposer, request_id, proposer.forget, request_id)
         self.faults.forget(request_id)
+
+    def _tell(self, proposer: Proposer, request_id: str, what: Callable[..., None], *args: Any) -> None:
+        try:
+            what(*args)
+        except Exception as error:
+            self.faults.record(proposer.name, [request_id], "exception", repr(error))
 
     def draft(self, wanted: Mapping[str, int]) -> dict[str, Chosen]:
         """The best draft for each request, of at most so many tokens; requests may be without one."""
@@ -94,9 +94,8 @@ class Composer:
             self._take(proposer, wanted, best)
         for proposer in self._costly:
             self._take(proposer, self._worth_asking(proposer, wanted, best), best)
-        for request_id in wanted:
-            self._running[request_id].chosen = best.get(request_id)
-        for chosen in best.values():
+        for request_id, chosen in best.items():
+            self._running[request_id].chosen = chosen.proposer
             self.tally.drafts[chosen.proposer] += 1
             self.tally.draft_tokens[chosen.proposer] += len(chosen.tokens)
         return best
@@ -120,7 +119,7 @@ class Composer:
         return {
             request_id: most
             for request_id, most in wanted.items()
-            if request_id not in best or sum(expected[:most]) > sum(best[request_id].survival)
+            if _brings_more(expected[:most], best.get(request_id))
         }
 
     def _take(self, proposer: Proposer, wanted: Mapping[str, int], best: dict[str, Chosen]) -> None:
@@ -132,7 +131,7 @@ class Composer:
             survival = self.calibration.survival(proposer.name, draft.survival)
             if survival[0] < WORTH_VERIFYING:
                 continue
-            if request_id not in best or sum(survival) > sum(best[request_id].survival):
+            if _brings_more(survival, best.get(request_id)):
                 best[request_id] = Chosen(proposer.name, draft.tokens, survival)
 
     def _ask(self, proposer: Proposer, wanted: Mapping[str, int]) -> dict[str, Draft]:
@@ -176,11 +175,15 @@ class Composer:
             judged = min(len(offer.tokens), len(written))
             accepted = _common_prefix(offer.tokens, written)
             self.calibration.learn(proposer, offer.survival, accepted, judged)
-        if running.chosen:
-            accepted = _common_prefix(running.chosen.tokens, written)
-            self.tally.accepted_tokens[running.chosen.proposer] += accepted
+            if proposer == running.chosen:
+                self.tally.accepted_tokens[proposer] += accepted
         running.offers.clear()
-        running.chosen = None
+        running.chosen = ""
+
+
+def _brings_more(survival: Sequence[float], than: Chosen | None) -> bool:
+    """In tokens that can be expected to be accepted."""
+    return than is None or sum(survival) > sum(than.survival)
 
 
 def _common_prefix(a: Sequence[int], b: Sequence[int]) -> int:

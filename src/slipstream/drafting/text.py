@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 END = -1  # stands between two texts in one index; no token equals it
 MOST_OCCURRENCES = 64  # looked at per search, the most recent first
 LONGEST_MATCH = 32
-LONGEST_DRAFT = 128  # the most that vLLM verifies of one request in one step
 MIN_PATH_PROBABILITY = 0.1
 _SMALLEST = 256
 
@@ -74,10 +73,8 @@ class Text:
         while slots < needed:
             slots *= 2
         old = self.tokens[: self.end]
-        end, self.end = self.end, 0
         self._allocate(slots)
-        self.end = _append(self.tokens, self.back, self.head, 0, old, self.order)
-        assert self.end == end
+        _append(self.tokens, self.back, self.head, 0, old, self.order)
 
     def longest_match(self, most: int, longest: int) -> tuple[Ints, int]:
         """(what followed the longest earlier occurrence of the end of this text, its length)."""
@@ -162,9 +159,7 @@ def _longest_match(
     if best_length < order:
         return 0, 0
     for step in range(len(draft)):
-        source = best_place + 1 + step
-        # Past the end of the text the draft itself goes on: a text that repeats goes on repeating.
-        token = tokens[source & mask] if source < end else draft[source - end]
+        token = _token_after(tokens, end, best_place, step, draft, True)
         if token == END:
             return step, best_length if step else 0
         draft[step] = token
@@ -173,7 +168,8 @@ def _longest_match(
 
 @compiled
 def _token_after(tokens: Ints, end: int, place: int, step: int, draft: Ints, same: bool) -> Any:
-    """What stands `step` tokens after a place; past the end of our own text the draft goes on."""
+    """What stands `step` tokens after a place. Past the end of our own text the draft itself goes on: a text
+    that repeats goes on repeating."""
     source = place + 1 + step
     if source < end:
         return tokens[source & (len(tokens) - 1)]

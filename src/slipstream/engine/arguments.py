@@ -38,7 +38,6 @@ def settings(choice: Choice) -> Settings:
     return Settings(
         free=choice.free,
         drafter=(choice.method or "") if choice.drafter else "",
-        num_drafter_tokens=choice.num_draft_tokens or 0,
         mlp_speculator=str(mlp.folder) if mlp else "",
         share=choice.share,
     )

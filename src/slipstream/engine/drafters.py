@@ -27,7 +27,6 @@ class MLPSpeculatorDrafter:
     def __init__(self, vllm_config: Any) -> None:
         self._folder = Settings.of(vllm_config).mlp_speculator
         self._dtype = vllm_config.model_config.dtype
-        self._most = vllm_config.speculative_config.num_speculative_tokens
 
     def load_model(self, model: Any) -> None:
         from slipstream.engine.mlp_speculator import load_mlp_speculator

@@ -31,10 +31,9 @@ class WorkerDrafter(Proposer):
     SURVIVAL_PER_TOKEN = 0.7  # before anything has been seen
     KEEP_UP = ("eagle", "eagle3")  # they must see every step, wanted or not
 
-    def __init__(self, method: str, num_draft_tokens: int) -> None:
+    def __init__(self, method: str) -> None:
         self.name = method
         self.executor: Any = None
-        self._most = num_draft_tokens
 
     def observe(self, request_id: str, tokens: Sequence[int]) -> None:
         pass
@@ -56,7 +55,7 @@ class WorkerDrafter(Proposer):
         pass
 
     def expected_survival(self, most: int) -> list[float]:
-        return [self.SURVIVAL_PER_TOKEN ** (j + 1) for j in range(min(most, self._most))]
+        return [self.SURVIVAL_PER_TOKEN ** (j + 1) for j in range(most)]
 
 
 class Scheduler(VllmScheduler):
@@ -75,7 +74,7 @@ class Scheduler(VllmScheduler):
         vocab_size = self.vllm_config.model_config.get_vocab_size()
         proposers = [make_proposer(name, dict(options)) for name, options in settings.free.items()]
         if settings.drafter:
-            self._drafter = WorkerDrafter(settings.drafter, settings.num_drafter_tokens)
+            self._drafter = WorkerDrafter(settings.drafter)
             proposers.append(self._drafter)
         self._composer = Composer(proposers, vocab_size)
         draft_after_every_step()
@@ -83,7 +82,7 @@ class Scheduler(VllmScheduler):
     def update_draft_token_ids(self, draft_token_ids: DraftTokenIds) -> None:
         """What vLLM's own proposer drafted, except for requests whose sampling cannot be verified."""
         drafts = [
-            tokens if self._can_verify(request_id) else []
+            tokens if _can_verify(self.requests.get(request_id)) else []
             for request_id, tokens in zip(
                 draft_token_ids.req_ids, draft_token_ids.draft_token_ids, strict=False
             )
@@ -161,18 +160,10 @@ class Scheduler(VllmScheduler):
 
     def _most_tokens(self, request: Any) -> int:
         """At most K, and never past the request's end, where the last token needs no draft."""
-        if not self._can_verify(request.request_id):
+        if not _can_verify(request):
             return 0
         room = min(request.max_tokens - request.num_output_tokens, self.max_model_len - request.num_tokens)
         return min(self.num_spec_tokens, room - 1)
-
-    def _can_verify(self, request_id: str) -> bool:
-        """vLLM's rejection sampler does not know these; such requests are served without drafts."""
-        request = self.requests.get(request_id)
-        sampling = request.sampling_params if request else None
-        return sampling is not None and not (
-            sampling.min_p > MIN_P_NOTHING or sampling.logit_bias or sampling.trace_decode_token_ids
-        )
 
     def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         if self._composer is not None and request.request_id in self._composer:
@@ -183,6 +174,14 @@ class Scheduler(VllmScheduler):
                 self._failed("forgetting a request", "its text may stay in memory")
         self._seen.pop(request.request_id, None)
         return super()._free_request(request, *args, **kwargs)
+
+
+def _can_verify(request: Any) -> bool:
+    """vLLM's rejection sampler does not know these; such requests are served without drafts."""
+    sampling = request.sampling_params if request else None
+    return sampling is not None and not (
+        sampling.min_p > MIN_P_NOTHING or sampling.logit_bias or sampling.trace_decode_token_ids
+    )
 
 
 def _tenant(request: Any, share: str) -> str | None:

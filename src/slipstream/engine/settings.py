@@ -13,7 +13,6 @@ class Settings:
     """The free proposers and their options."""
     drafter: str = ""
     """The drafter's method, if it is composed with others."""
-    num_drafter_tokens: int = 0
     mlp_speculator: str = ""
     """Folder of the MLP speculator's checkpoint."""
     share: str = "off"

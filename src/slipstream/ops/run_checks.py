@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from slipstream.checkpoints import Checkpoint
-from slipstream.config.choice import default_min_p
+from slipstream.config.choice import OTHER_SCHEDULER, default_min_p
 from slipstream.ops.findings import Finding, Setup, Status
 from slipstream.ops.host import GIB
 
@@ -32,9 +32,8 @@ def check_proposer(setup: Setup) -> Iterator[Finding]:
         fix = "write it in vLLM's own form (speculative_config), or leave it out"
         yield Finding("proposer", Status.FAIL, reason, fix)
     if choice.composes and setup.deployment.scheduler_cls:
-        reason = "another scheduler_cls is given; Slipstream's own is where drafts are chosen"
         fix = "remove it, or write one proposer in vLLM's own form (speculative_config)"
-        yield Finding("proposer", Status.FAIL, reason, fix)
+        yield Finding("proposer", Status.FAIL, OTHER_SCHEDULER, fix)
     if choice.method == "suffix" and not setup.host.has_arctic_inference:
         reason = "suffix decoding needs the arctic-inference package, which is not installed"
         yield Finding("proposer", Status.FAIL, reason, "pip install arctic-inference==0.1.1")
