@@ -130,7 +130,8 @@ class FaultyDrafterWorker(CPUWorker):
 
 
 class SkippingWorker(CPUWorker):
-    """The drafter is asked at every other step only: in between its keys and values are missing."""
+    """The drafter is asked at every other step only: in between its keys and values are missing, and what
+    is in their place is as misleading as another request's."""
 
     def init_device(self) -> None:
         super().init_device()
@@ -139,6 +140,12 @@ class SkippingWorker(CPUWorker):
         turns = itertools.cycle((False, True))
 
         runner.draft = lambda wanted: draft(wanted) if next(turns) else {}
+
+    def compile_or_warm_up_model(self) -> Any:
+        times = super().compile_or_warm_up_model()
+        for cache in self.model_runner.kv_caches:
+            cache.fill_(50.0)
+        return times
 
 
 class ForgetfulWorker(SkippingWorker):
