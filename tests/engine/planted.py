@@ -37,11 +37,13 @@ class AcceptsTooMuchWorker(CPUWorker):
 
     def init_device(self) -> None:
         super().init_device()
-        sampler: Any = self.model_runner.rejection_sampler
-        forward = sampler.forward
+        runner: Any = self.model_runner
+        sample = runner._sample
 
-        def accept_one_more(metadata: Any, draft_probs: Any, logits: Any, sampling_metadata: Any) -> Any:
-            output = forward(metadata, draft_probs, logits, sampling_metadata)
+        def accept_one_more(logits: Any, metadata: Any) -> Any:
+            output = sample(logits, metadata)
+            if metadata is None:
+                return output
             sampled = output.sampled_token_ids  # [requests, K + 1], -1 after the last valid token
             start = 0
             for row, num_drafts in enumerate(metadata.num_draft_tokens):
@@ -51,7 +53,7 @@ class AcceptsTooMuchWorker(CPUWorker):
                 start += num_drafts
             return output
 
-        sampler.forward = accept_one_more
+        runner._sample = accept_one_more
 
 
 class PrefersTheBestWorker(CPUWorker):

@@ -96,7 +96,9 @@ def bare() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def everything() -> tuple[dict[str, Any], dict[str, Any] | None]:
-    options = {"num_draft_tokens": 4, "ngram": {}, "suffix": {"share": "all", "share_prompts": True}}
+    """Everything there is, verified: what `auto` would leave out is to be seen too."""
+    suffix = {"share": "all", "share_prompts": True}
+    options = {"mode": "fixed", "num_draft_tokens": 4, "ngram": {}, "suffix": suffix}
     return run(speculate=options, drafter=str(models.drafter()))
 
 

@@ -23,7 +23,7 @@ def drafted(worker: str) -> tuple[int, float]:
         max_num_seqs=8,
         max_num_batched_tokens=256,  # prompts come in parts
         kv_cache_memory_bytes=256 * 1024**2,
-        speculate={"num_draft_tokens": 3, "plugins": {"engine.planted.FaultyNgram": {}}},
+        speculate={"mode": "fixed", "num_draft_tokens": 3, "plugins": {"engine.planted.FaultyNgram": {}}},
         drafter=str(models.tiny_llama()),
         worker_cls=f"engine.planted.{worker}",
     )

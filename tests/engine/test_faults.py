@@ -32,7 +32,9 @@ def run(**options: Any) -> tuple[list[list[int]], dict[str, Any] | None]:
 
 def test_faults_cost_speed_and_nothing_else() -> None:
     bare, _ = run(speculate="off")
-    speculate: dict[str, Any] = {"plugins": {"engine.planted.FaultyNgram": {}}, "suffix": {}}
+    speculate: dict[str, Any] = {
+        "mode": "fixed", "num_draft_tokens": 3, "plugins": {"engine.planted.FaultyNgram": {}}, "suffix": {},
+    }  # fmt: skip
     texts, report = run(
         speculate=speculate,
         drafter=str(models.tiny_llama()),

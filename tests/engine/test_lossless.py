@@ -65,7 +65,14 @@ def test_composed_with(kind: str, smollm2: str, bare: Run) -> None:
         "eagle": {"model": str(models.eagle_head()), "method": "eagle"},
         "mlp": {"model": str(models.mlp_speculator())},
     }
-    run = run_arm(smollm2, PROMPTS, single=kind == "draft_model", speculate={"drafter": drafters[kind]})
+    options = {"mode": "fixed", "num_draft_tokens": 3, "ngram": {}, "suffix": {}, "drafter": drafters[kind]}
+    run = run_arm(smollm2, PROMPTS, single=kind == "draft_model", speculate=options)
+    check_equal(run, bare)
+
+
+def test_planned_with_a_draft_model(smollm2: str, bare: Run) -> None:
+    """`auto`: the planner says when the drafter runs and how much is verified."""
+    run = run_arm(smollm2, PROMPTS, speculate={"drafter": {"model": str(models.drafter())}})
     check_equal(run, bare)
 
 

@@ -50,7 +50,7 @@ def draw(**options: Any) -> tuple[Counter[tuple[int, ...]], float]:
         max_model_len=160,
         max_num_seqs=256,
         kv_cache_memory_bytes=512 * 1024**2,
-        speculate={"num_draft_tokens": 2, "ngram": {"min": 1, "max": 3}, "suffix": {}},
+        speculate={"mode": "fixed", "num_draft_tokens": 2, "ngram": {"min": 1, "max": 3}, "suffix": {}},
         **options,
     )
     sampling = slipstream.SamplingParams(temperature=1.0, top_k=TOP_K, max_tokens=4, detokenize=False)

@@ -86,7 +86,7 @@ def run(plan: Plan, records: Records, watcher: Watcher, precision: float, budget
     if not missing and not _widest(plan, records, precision):
         return
     with running(plan.model, plan.arms, plan.flags, records.folder / "servers", watcher.doing) as servers:
-        bench = _Bench(plan, servers)
+        bench = Bench(plan, servers)
         for cell in missing:
             while (number := len(records.rounds[cell.key])) < plan.rounds:
                 watcher.doing(f"{cell.workload.name}, {cell.load.name}, round {number + 1}")
@@ -111,7 +111,7 @@ def _widest(plan: Plan, records: Records, precision: float) -> Cell | None:
     return max(wide, key=lambda cell: widths[cell.key], default=None)
 
 
-class _Bench:
+class Bench:
     def __init__(self, plan: Plan, servers: Mapping[str, Server]) -> None:
         self._plan = plan
         self._servers = servers

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from slipstream.cli.bench import bench, report
 from slipstream.cli.doctor import doctor
+from slipstream.cli.explain import explain
 from slipstream.cli.pair import pair
 from slipstream.cli.predict import predict
 from slipstream.cli.serve import serve
@@ -29,6 +30,7 @@ PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True}
 app.command(context_settings={**PASS_THROUGH, "help_option_names": []})(serve)
 app.command(context_settings=PASS_THROUGH, options_metavar=SERVE_OPTIONS)(doctor)
 app.command()(pair)
+app.command()(explain)
 app.command(context_settings=PASS_THROUGH, options_metavar=SERVE_OPTIONS)(bench)
 app.command()(report)
 app.command(context_settings=PASS_THROUGH, options_metavar=SERVE_OPTIONS)(tune)

@@ -1,7 +1,7 @@
 """What a `SpeculationConfig` comes to for a given target: which proposers, which drafter, how many tokens.
 
-Until the planner exists, `auto` is a fixed rule: n-gram lookup and suffix decoding, the drafter too if one
-is given, at a modest fixed K.
+`auto` is n-gram lookup and suffix decoding, the drafter too if one is given; how much of what they offer is
+verified, the planner decides at every step.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,8 @@ from slipstream.config.deployment import Deployment, opaque_reason
 from slipstream.config.speculation import Drafter, Ngram, SpeculationConfig, Suffix
 from slipstream.errors import CheckpointError, ConfigError
 
-AUTO_K = 3
+AUTO_K = 8  # at most; the planner verifies fewer where fewer pay
+UNPLANNED_K = 3
 
 # Drafters that can be asked for a draft, or not, at each step. vLLM runs the others at every step, alone.
 COMPOSABLE_METHODS = ("draft_model", "eagle", "eagle3", "medusa", "mlp_speculator")
@@ -44,6 +45,8 @@ class Choice:
     custom_class: str | None = None
     free: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Slipstream's free proposers with their options; they compose with each other and with the drafter."""
+    plans: bool = False
+    """How much is drafted and verified is decided at every step."""
     share: str = "off"
     """Between whose requests the suffix proposer shares text."""
     vllm: Mapping[str, Any] = field(default_factory=dict)
@@ -82,7 +85,8 @@ def choose(config: SpeculationConfig, deployment: Deployment, target: Checkpoint
             return Choice(None, f"auto, and {reason}")
     if config.native and config.suffix and config.num_draft_tokens is None:
         return Choice("suffix", "asked for", why_so_many="as many as vLLM finds worth it", vllm=config.vllm)
-    tokens, why_so_many = _num_draft_tokens(config, None)
+    plans = config.mode == "auto" and not (config.native or config.custom_class)
+    tokens, why_so_many = _num_draft_tokens(config, None, plans)
     common: dict[str, Any] = {
         "num_draft_tokens": tokens, "why_so_many": why_so_many, "vllm": config.vllm,
     }  # fmt: skip
@@ -92,7 +96,14 @@ def choose(config: SpeculationConfig, deployment: Deployment, target: Checkpoint
         method = "suffix" if config.suffix else "ngram"
         return Choice(method, "asked for", ngram=config.ngram, **common)
     why = "asked for" if config.proposers else f"{config.mode}, and no drafter is given"
-    return Choice("custom_class", why, free=_free_proposers(config), share=_share(config), **common)
+    return Choice(
+        "custom_class",
+        why,
+        free=_free_proposers(config),
+        plans=plans,
+        share=_share(config),
+        **common,
+    )
 
 
 def _free_proposers(config: SpeculationConfig) -> dict[str, dict[str, Any]]:
@@ -158,11 +169,15 @@ def _choose_drafter(
         method, why = checkpoint.drafter_method, "told from the drafter's checkpoint"
     else:
         method, why = str(drafter.method), "asked for"
-    tokens, why_so_many = _num_draft_tokens(config, offered_tokens(method, checkpoint or target))
     free = _free_beside_drafter(config, method, deployment)
     options = dict(config.vllm)
     if checkpoint and checkpoint.drafts_in_parallel:
         options.setdefault("parallel_drafting", True)
+    if options.get("parallel_drafting"):
+        free = {}
+    plans = config.mode == "auto" and (bool(free) or method == "mlp_speculator")
+    offered = offered_tokens(method, checkpoint or target)
+    tokens, why_so_many = _num_draft_tokens(config, offered, plans)
     if method == "draft_model" and target and checkpoint and _differ_in_padding(target, checkpoint):
         options.setdefault("use_heterogeneous_vocab", True)
     return Choice(
@@ -172,7 +187,8 @@ def _choose_drafter(
         why_so_many=why_so_many,
         drafter=drafter,
         drafter_checkpoint=checkpoint,
-        free={} if options.get("parallel_drafting") else free,
+        free=free,
+        plans=plans,
         share=_share(config),
         vllm=options,
     )
@@ -236,13 +252,14 @@ def offered_tokens(method: str, checkpoint: Checkpoint | None) -> int | None:
     return next((int(config[key]) for key in keys if config.get(key)), None)
 
 
-def _num_draft_tokens(config: SpeculationConfig, offered: int | None) -> tuple[int, str]:
+def _num_draft_tokens(config: SpeculationConfig, offered: int | None, plans: bool) -> tuple[int, str]:
     tokens = config.num_draft_tokens
     if tokens is not None and config.mode == "auto" and offered is not None and offered < tokens:
         return offered, f"at most {tokens} asked for, the drafter offers {offered}"
     if tokens is not None:
-        return tokens, "asked for"
-    why = "auto keeps it fixed and modest until the planner exists"
-    if offered is not None and offered < AUTO_K:
-        return offered, f"{why}; the drafter offers {offered}"
-    return AUTO_K, why
+        return tokens, "at most, planned at every step" if plans else "asked for"
+    most = AUTO_K if plans else UNPLANNED_K
+    why = "at most, planned at every step" if plans else "modest, since vLLM runs this drafter by itself"
+    return (
+        (most, why) if offered is None or offered >= most else (offered, f"{why}; the drafter offers no more")
+    )

@@ -7,63 +7,117 @@ that position on the whole. Old counts fade, so a change of traffic is followed.
 """
 
 from collections.abc import Sequence
-from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.drafting.text import compiled
 
 POSITIONS = 8  # later ones are counted with the last
 LEVELS = 16
 PRIOR = 4.0  # observations that the stated probability is worth
 MEMORY = 500  # observations, about, that a count reaches back
 
-_Cell = list[float]  # [accepted, judged], both fading
-_NOTHING: _Cell = [0.0, 0.0]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class _Counts:
+    """Of one proposer; the last axis is (accepted, judged), or (accepted, stated) over all levels."""
+
+    def __init__(self) -> None:
+        self.cells = np.zeros((POSITIONS, LEVELS, 2))
+        self.overall = np.zeros((POSITIONS, 2))
 
 
 class Calibration:
     def __init__(self) -> None:
-        self._cells: dict[tuple[str, int, int], _Cell] = {}
-        self._overall: dict[tuple[str, int], _Cell] = {}
-        """[accepted, stated] over all stated probabilities."""
+        self._counts: dict[str, _Counts] = {}
+        self.learn("", [1.0], 1, 1)  # compiled now, not in the first step
+        self.survival("", [1.0])
+        self._counts.clear()
+
+    def _of(self, proposer: str) -> _Counts:
+        if proposer not in self._counts:
+            self._counts[proposer] = _Counts()
+        return self._counts[proposer]
 
     def survival(self, proposer: str, stated: Sequence[float]) -> list[float]:
         """The stated survival, corrected by what has been seen."""
-        corrected = []
-        before, survives = 1.0, 1.0
-        for position, value in enumerate(stated):
-            conditional = _conditional(value, before)
-            accepted, stated_sum = self._overall.get((proposer, _place(position)), _NOTHING)
-            believed = min(conditional * (accepted + PRIOR) / (stated_sum + PRIOR), 1.0)
-            accepted, judged = self._cells.get(_key(proposer, position, conditional), _NOTHING)
-            survives *= (accepted + PRIOR * believed) / (judged + PRIOR)
-            corrected.append(survives)
-            before = value
+        corrected: list[float] = self.survival_of_all(proposer, np.array([stated]), np.ones(1))[0][0].tolist()
         return corrected
+
+    def survival_of_all(self, proposer: str, stated: Floats, factors: Floats) -> tuple[Floats, Floats]:
+        """Twice [drafts, K]: the same for many drafts; and with `factors`, which say how much likelier each
+        one's tokens are to be accepted than such tokens on the whole."""
+        corrected, own = np.empty_like(stated), np.empty_like(stated)
+        counts = self._of(proposer)
+        _correct(counts.cells, counts.overall, stated, factors, corrected, own)
+        return corrected, own
+
+    def report(self) -> dict[str, list[float]]:
+        """By proposer: how often the token at each position is accepted if all before it were."""
+        return {
+            name: [
+                round(float(accepted / judged), 4) for accepted, judged in counts.cells.sum(1) if judged > 0
+            ]
+            for name, counts in self._counts.items()
+        }
 
     def learn(self, proposer: str, stated: Sequence[float], accepted: int, judged: int) -> None:
         """Of the first `judged` tokens of a draft, `accepted` were what the target wrote, then came one
         that was not (if `judged` is larger)."""
-        before = 1.0
-        for position in range(min(judged, accepted + 1)):
-            value = stated[position]
-            conditional = _conditional(value, before)
-            _count(self._cells, _key(proposer, position, conditional), position < accepted, 1.0)
-            _count(self._overall, (proposer, _place(position)), position < accepted, conditional)
-            before = value
+        self.learn_all(proposer, np.array([stated]), np.array([accepted]), np.array([judged]))
+
+    def learn_all(self, proposer: str, stated: Floats, accepted: Ints, judged: Ints) -> None:
+        counts = self._of(proposer)
+        _learn(counts.cells, counts.overall, stated, accepted, judged)
 
 
-def _count(cells: dict[Any, _Cell], key: Any, accepted: bool, weight: float) -> None:
-    cell = cells.setdefault(key, [0.0, 0.0])
-    fade = 1 - 1 / MEMORY
-    cell[0] = cell[0] * fade + accepted
-    cell[1] = cell[1] * fade + weight
-
-
+@compiled
 def _conditional(value: float, before: float) -> float:
     return min(value / before, 1.0) if before > 0 else 0.0
 
 
-def _key(proposer: str, position: int, conditional: float) -> tuple[str, int, int]:
-    return proposer, _place(position), min(int(conditional * LEVELS), LEVELS - 1)
+@compiled
+def _level(conditional: float) -> int:
+    return min(int(conditional * LEVELS), LEVELS - 1)
 
 
-def _place(position: int) -> int:
-    return min(position, POSITIONS - 1)
+@compiled
+def _correct(
+    cells: Floats, overall: Floats, stated: Floats, factors: Floats, corrected: Floats, own: Floats
+) -> None:
+    for row in range(stated.shape[0]):
+        before, survives, own_survives = 1.0, 1.0, 1.0
+        for position in range(stated.shape[1]):
+            value = stated[row, position]
+            conditional = _conditional(value, before)
+            place = min(position, POSITIONS - 1)
+            ratio = (overall[place, 0] + PRIOR) / (overall[place, 1] + PRIOR)
+            believed = min(conditional * ratio, 1.0)
+            cell = cells[place, _level(conditional)]
+            right = (cell[0] + PRIOR * believed) / (cell[1] + PRIOR)
+            survives *= right
+            own_survives *= min(right * factors[row], 1.0)
+            corrected[row, position] = survives
+            own[row, position] = own_survives
+            before = value
+
+
+@compiled
+def _learn(cells: Floats, overall: Floats, stated: Floats, accepted: Ints, judged: Ints) -> None:
+    fade = 1 - 1 / MEMORY
+    for row in range(stated.shape[0]):
+        before = 1.0
+        for position in range(min(judged[row], accepted[row] + 1)):
+            value = stated[row, position]
+            conditional = _conditional(value, before)
+            place = min(position, POSITIONS - 1)
+            right = 1.0 if position < accepted[row] else 0.0
+            cell = cells[place, _level(conditional)]
+            cell[0] = cell[0] * fade + right
+            cell[1] = cell[1] * fade + 1.0
+            overall[place, 0] = overall[place, 0] * fade + right
+            overall[place, 1] = overall[place, 1] * fade + conditional
+            before = value

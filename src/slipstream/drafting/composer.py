@@ -1,22 +1,65 @@
 """Drafts from several proposers at once: for every request the draft that is expected to bring most.
 
-Free proposers are asked first. A drafter, which costs a model pass, is asked only for the requests for
-which it is expected to bring more than what is already there. After every step each proposer is scored on
-what the target wrote, whether its draft was the one verified or not.
+Free proposers are asked first. A drafter, which costs a model pass, is asked only where that is expected to
+pay. After every step each proposer is scored on what the target wrote, whether its draft was the one
+verified or not. How much of the best drafts is verified, and whether the drafter runs, is a policy's to say:
+the planner's, or `Everything`.
 """
 
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from slipstream.drafting.base import Draft, Proposer, RequestInfo
 from slipstream.drafting.calibration import Calibration
 from slipstream.drafting.faults import DRAFTER_STALL_SECONDS, STALL_SECONDS, Faults, is_survival, problem_of
 
-WORTH_VERIFYING = 0.1  # the least chance of a draft's first token; the planner will weigh it against cost
-EXPLORE_EVERY = 100  # steps; then a drafter is asked all the same, to see whether it has become better
+REQUEST_PRIOR = 3.0  # tokens that what is known of all requests is worth against one request's own record
+REQUEST_FADE = 0.9  # per draft
+LEAST_FACTOR, MOST_FACTOR = 0.05, 1.5
+
+Survival = Sequence[float] | NDArray[np.float64]
+
+
+class Policy(Protocol):
+    def passes(
+        self, drafter: str, best: Mapping[str, Survival], expected: Mapping[str, Survival]
+    ) -> dict[str, int]:
+        """For whom to ask the drafter, and for how many tokens, given what others offer and what it is
+        expected to bring."""
+
+    def drafter_ran(self, drafter: str, seconds: float) -> None:
+        """It took so long."""
+
+    def lengths(self, survival: Mapping[str, Survival]) -> dict[str, int]:
+        """How many tokens of each draft to verify."""
+
+
+class Everything:
+    """Ask the drafter wherever it is expected to bring more, and verify all there is."""
+
+    def passes(
+        self, drafter: str, best: Mapping[str, Survival], expected: Mapping[str, Survival]
+    ) -> dict[str, int]:
+        return {
+            request: len(survival)
+            for request, survival in expected.items()
+            if sum(survival) > sum(best.get(request, ()))
+        }
+
+    def drafter_ran(self, drafter: str, seconds: float) -> None:
+        pass
+
+    def lengths(self, survival: Mapping[str, Survival]) -> dict[str, int]:
+        return {request: len(values) for request, values in survival.items()}
+
+
+EVERYTHING = Everything()
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +68,7 @@ class Chosen:
 
     proposer: str
     tokens: Sequence[int]
-    survival: Sequence[float]
+    survival: Survival
 
 
 @dataclass
@@ -38,12 +81,55 @@ class Tally:
     microseconds: Counter[str] = field(default_factory=Counter)
 
 
-@dataclass
+class _Record:
+    """How a proposer does for one request, against what was believed of its drafts: fading counts."""
+
+    __slots__ = ("accepted", "expected")
+
+    def __init__(self) -> None:
+        self.accepted = self.expected = 0.0
+
+    @property
+    def factor(self) -> float:
+        factor = (self.accepted + REQUEST_PRIOR) / (self.expected + REQUEST_PRIOR)
+        return max(LEAST_FACTOR, min(factor, MOST_FACTOR))
+
+    def learn(self, survival: Survival, accepted: int, judged: int) -> None:
+        """Of each token up to the first that was wrong: how likely it was, and whether it was right."""
+        tried = min(judged, accepted + 1)
+        if not tried:
+            return
+        before = [1.0, *survival[: tried - 1]]
+        likely = sum(now / then for now, then in zip(survival[:tried], before, strict=True) if then > 0)
+        self.accepted = REQUEST_FADE * self.accepted + accepted
+        self.expected = REQUEST_FADE * self.expected + likely
+
+
+@dataclass(slots=True)
+class _Offer:
+    draft: Draft
+    survival: Survival
+    """As believed, without the request's own record."""
+
+
+@dataclass(slots=True)
 class _Running:
-    offers: dict[str, Draft] = field(default_factory=dict)
+    offers: dict[str, _Offer] = field(default_factory=dict)
     """What each proposer offered last; scored when the target has written on."""
+    records: defaultdict[str, _Record] = field(default_factory=lambda: defaultdict(_Record))
     chosen: str = ""
     """Whose offer is verified."""
+    verified: int = 0
+    """How many of its tokens."""
+
+
+@dataclass(slots=True)
+class _Scores:
+    """Drafts of one proposer, not yet learnt from."""
+
+    stated: list[Survival] = field(default_factory=list)
+    accepted: list[int] = field(default_factory=list)
+    judged: list[int] = field(default_factory=list)
 
 
 class Composer:
@@ -53,7 +139,7 @@ class Composer:
         self._costly = [proposer for proposer in proposers if not proposer.free]
         self._vocab_size = vocab_size
         self._running: dict[str, _Running] = {}
-        self._steps = 0
+        self._scores: defaultdict[str, _Scores] = defaultdict(_Scores)
         self.calibration = Calibration()
         self.faults = Faults()
         self.tally = Tally()
@@ -86,53 +172,77 @@ class Composer:
         except Exception as error:
             self.faults.record(proposer.name, [request_id], "exception", repr(error))
 
-    def draft(self, wanted: Mapping[str, int]) -> dict[str, Chosen]:
+    def draft(self, wanted: Mapping[str, int], policy: Policy = EVERYTHING) -> dict[str, Chosen]:
         """The best draft for each request, of at most so many tokens; requests may be without one."""
-        self._steps += 1
+        self._learn()
+        for request_id in wanted:
+            self._running[request_id].chosen = ""
         best: dict[str, Chosen] = {}
         for proposer in self._free:
             self._take(proposer, wanted, best)
         for proposer in self._costly:
-            self._take(proposer, self._worth_asking(proposer, wanted, best), best)
-        for request_id, chosen in best.items():
-            self._running[request_id].chosen = chosen.proposer
-            self.tally.drafts[chosen.proposer] += 1
-            self.tally.draft_tokens[chosen.proposer] += len(chosen.tokens)
-        return best
+            self._take_costly(proposer, wanted, best, policy)
+        chosen = {}
+        lengths = policy.lengths({request: offer.survival for request, offer in best.items()})
+        for request_id, length in lengths.items():
+            if length == 0:
+                continue
+            offer = best[request_id]
+            running = self._running[request_id]
+            running.chosen, running.verified = offer.proposer, length
+            self.tally.drafts[offer.proposer] += 1
+            self.tally.draft_tokens[offer.proposer] += length
+            chosen[request_id] = Chosen(offer.proposer, offer.tokens[:length], offer.survival[:length])
+        return chosen
 
-    def _worth_asking(
-        self, proposer: Proposer, wanted: Mapping[str, int], best: Mapping[str, Chosen]
-    ) -> dict[str, int]:
-        """The requests for which this proposer is expected to bring more than they have."""
+    def _take_costly(
+        self, proposer: Proposer, wanted: Mapping[str, int], best: dict[str, Chosen], policy: Policy
+    ) -> None:
+        """Ask a drafter as far as the policy wants it."""
+        asked = {}
+        if expected := self._expected(proposer, wanted):
+            others = {request: offer.survival for request, offer in best.items()}
+            asked = policy.passes(proposer.name, others, expected)
+        begun = time.perf_counter()
+        self._take(proposer, asked, best)
+        if asked:
+            policy.drafter_ran(proposer.name, time.perf_counter() - begun)
+
+    def _expected(self, proposer: Proposer, wanted: Mapping[str, int]) -> dict[str, Survival]:
+        """What a drafter is expected to bring for each request."""
+        wanted = {r: most for r, most in wanted.items() if self.faults.allows(proposer.name, r)}
         if not wanted or proposer.name in self.faults.off:
             return {}
         try:
             stated = proposer.expected_survival(max(wanted.values()))
             if not is_survival(stated):
                 raise ValueError(f"expected_survival is {stated!r}")
+            rows = np.tile(np.array(stated, float), (len(wanted), 1))
         except Exception as error:
             self.faults.record(proposer.name, wanted, "exception", repr(error))
             return {}
-        expected = self.calibration.survival(proposer.name, stated)
-        if not expected or (expected[0] < WORTH_VERIFYING and self._steps % EXPLORE_EVERY):
-            return {}
-        return {
-            request_id: most
-            for request_id, most in wanted.items()
-            if _brings_more(expected[:most], best.get(request_id))
-        }
+        _, own = self.calibration.survival_of_all(proposer.name, rows, self._factors(proposer.name, wanted))
+        return {request: row[:most] for (request, most), row in zip(wanted.items(), own, strict=True)}
+
+    def _factors(self, proposer: str, requests: Iterable[str]) -> NDArray[np.float64]:
+        return np.array([self._running[request].records[proposer].factor for request in requests])
 
     def _take(self, proposer: Proposer, wanted: Mapping[str, int], best: dict[str, Chosen]) -> None:
         """Ask the proposer, and keep its draft where it is better than what is there."""
-        for request_id, draft in self._ask(proposer, wanted).items():
-            if len(draft.tokens) == 0:
-                continue
-            self._running[request_id].offers[proposer.name] = draft
-            survival = self.calibration.survival(proposer.name, draft.survival)
-            if survival[0] < WORTH_VERIFYING:
-                continue
-            if _brings_more(survival, best.get(request_id)):
-                best[request_id] = Chosen(proposer.name, draft.tokens, survival)
+        drafts = {r: draft for r, draft in self._ask(proposer, wanted).items() if len(draft.tokens)}
+        if not drafts:
+            return
+        stated = _matrix([draft.survival for draft in drafts.values()])
+        believed, survival = self.calibration.survival_of_all(
+            proposer.name, stated, self._factors(proposer.name, drafts)
+        )
+        for row, (request_id, draft) in enumerate(drafts.items()):
+            length = len(draft.tokens)
+            self._running[request_id].offers[proposer.name] = _Offer(draft, believed[row, :length].tolist())
+            ours = survival[row, :length].tolist()
+            theirs = best.get(request_id)
+            if theirs is None or sum(ours) > sum(theirs.survival):
+                best[request_id] = Chosen(proposer.name, draft.tokens, ours)
 
     def _ask(self, proposer: Proposer, wanted: Mapping[str, int]) -> dict[str, Draft]:
         """The proposer's drafts that are sound. A free proposer that fails is asked again for each request
@@ -172,18 +282,34 @@ class Composer:
     def _score(self, running: _Running, written: Sequence[int]) -> None:
         """What was offered against what the target wrote: all that is known of it, chosen or not."""
         for proposer, offer in running.offers.items():
-            judged = min(len(offer.tokens), len(written))
-            accepted = _common_prefix(offer.tokens, written)
-            self.calibration.learn(proposer, offer.survival, accepted, judged)
+            judged = min(len(offer.draft.tokens), len(written))
+            accepted = _common_prefix(offer.draft.tokens, written)
+            scores = self._scores[proposer]
+            scores.stated.append(offer.draft.survival)
+            scores.accepted.append(accepted)
+            scores.judged.append(judged)
+            running.records[proposer].learn(offer.survival, accepted, judged)
             if proposer == running.chosen:
-                self.tally.accepted_tokens[proposer] += accepted
+                self.tally.accepted_tokens[proposer] += min(accepted, running.verified)
         running.offers.clear()
         running.chosen = ""
 
+    def _learn(self) -> None:
+        """From all that was scored since the last step, at once."""
+        for proposer, scores in self._scores.items():
+            if scores.stated:
+                self.calibration.learn_all(
+                    proposer, _matrix(scores.stated), np.array(scores.accepted), np.array(scores.judged)
+                )
+        self._scores.clear()
 
-def _brings_more(survival: Sequence[float], than: Chosen | None) -> bool:
-    """In tokens that can be expected to be accepted."""
-    return than is None or sum(survival) > sum(than.survival)
+
+def _matrix(rows: Sequence[Survival]) -> NDArray[np.float64]:
+    """[rows, longest], with zeros where a row ends."""
+    matrix = np.zeros((len(rows), max(map(len, rows))))
+    for at, row in enumerate(rows):
+        matrix[at, : len(row)] = row
+    return matrix
 
 
 def _common_prefix(a: Sequence[int], b: Sequence[int]) -> int:

@@ -1,7 +1,7 @@
 """What goes wrong in a proposer, and what follows: it is left out, first for the request, then for good."""
 
 import logging
-import math
+import operator
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -48,19 +48,15 @@ def problem_of(draft: Draft, most: int, vocab_size: int) -> tuple[str, str] | No
     tokens, survival = draft.tokens, draft.survival
     if len(tokens) > most or len(tokens) != len(survival):
         return "wrong length", f"{len(tokens)} tokens, {len(survival)} estimates, at most {most} asked for"
-    for token in tokens:
-        if not isinstance(token, int) or not 0 <= token < vocab_size:
-            return "no such token", f"{token!r} is no plain int in 0..{vocab_size - 1}"
+    if not set(map(type, tokens)) <= {int} or not all(0 <= token < vocab_size for token in tokens):
+        return "no such token", f"{list(tokens)!r} are not all plain ints in 0..{vocab_size - 1}"
     if not is_survival(survival):
         return "no probability", f"survival {list(survival)!r} does not fall from 1 towards 0"
     return None
 
 
 def is_survival(values: Sequence[float]) -> bool:
-    """Probabilities of a prefix to survive: none above the one before."""
-    before = 1.0
-    for value in values:
-        if not (math.isfinite(value) and 0 <= value <= before):
-            return False
-        before = value
-    return True
+    """Probabilities of a prefix to survive: none above the one before. No comparison holds for NaN."""
+    return len(values) == 0 or (
+        values[-1] >= 0 and values[0] <= 1 and all(map(operator.ge, values, values[1:]))
+    )

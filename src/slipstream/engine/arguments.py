@@ -39,6 +39,7 @@ def settings(choice: Choice) -> Settings:
         free=choice.free,
         drafter=(choice.method or "") if choice.drafter else "",
         mlp_speculator=str(mlp.folder) if mlp else "",
+        plans=choice.plans,
         share=choice.share,
     )
 

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from slipstream.engine.wishes import KEY, parse
+
 if TYPE_CHECKING:
     import torch
 
@@ -108,6 +110,28 @@ def draft_after_every_step() -> None:
     EngineCore.drafting_report = lambda self: self.scheduler.report()  # what `engine.report` asks for
 
 
+def serve_the_plan() -> None:
+    """Add `GET /slipstream/plan` to the server. Call it in the process that serves.
+
+    Why: vLLM 0.32 loads endpoint plugins only if they are named in VLLM_PLUGINS, and then loads no other
+    plugin of any kind that is not named there too.
+    """
+    from vllm import plugins
+
+    from slipstream.engine.endpoint import PlanEndpoint
+
+    original = plugins.load_endpoint_plugins
+    if getattr(original, "of_slipstream", False):
+        return
+
+    def load_endpoint_plugins(supported_tasks: Any = None) -> list[Any]:
+        ours = [PlanEndpoint()] if "generate" in (supported_tasks or ()) else []
+        return [*original(supported_tasks), *ours]
+
+    load_endpoint_plugins.of_slipstream = True  # type: ignore[attr-defined]
+    plugins.load_endpoint_plugins = load_endpoint_plugins
+
+
 def accept_all_sampling() -> None:
     """Do not refuse requests with min_p or logit_bias where our scheduler runs.
 
@@ -127,6 +151,33 @@ def accept_all_sampling() -> None:
 
     init.of_slipstream = True  # type: ignore[attr-defined]
     InputProcessor.__init__ = init
+
+
+def refuse_unknown_wishes() -> None:
+    """Refuse a request whose `speculate` says nothing that we know, where requests come in.
+
+    Why: vLLM 0.32 has no hook that checks a request's own arguments; later, in the scheduler, it is too late
+    to tell the client.
+    """
+    from vllm.exceptions import VLLMValidationError
+    from vllm.v1.engine.input_processor import InputProcessor
+
+    original = InputProcessor.process_inputs
+    if getattr(original, "of_slipstream", False):
+        return
+
+    def process_inputs(
+        self: Any, request_id: str, prompt: Any, params: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        extra = getattr(params, "extra_args", None) or {}
+        try:
+            parse(extra.get(KEY, "auto"))
+        except ValueError as error:  # of this kind the server answers 400
+            raise VLLMValidationError(str(error), parameter=KEY, value=extra[KEY]) from None
+        return original(self, request_id, prompt, params, *args, **kwargs)
+
+    process_inputs.of_slipstream = True  # type: ignore[attr-defined]
+    InputProcessor.process_inputs = process_inputs
 
 
 def keep_all_logits_processors() -> None:

@@ -8,6 +8,8 @@ ACTIVE_VARIABLE = "SLIPSTREAM_ACTIVE"  # set around what Slipstream starts
 def register() -> None:
     """Nothing happens in a vLLM that Slipstream has not started."""
     if os.environ.get(ACTIVE_VARIABLE):
-        from slipstream.engine.patches import accept_all_sampling
+        from slipstream.engine.patches import accept_all_sampling, refuse_unknown_wishes, serve_the_plan
 
         accept_all_sampling()
+        refuse_unknown_wishes()
+        serve_the_plan()

@@ -2,9 +2,11 @@
 
 Free proposers run in this process: it knows every request's text, it is one however many ranks there are,
 and what they propose can be weighed before a drafter is asked. The drafter's weights are in the workers;
-they are asked for its tokens once the target has written, and only when some request needs it.
+they are asked for its tokens once the target has written, and only when some request needs it. In `auto`
+the planner decides how much of all that is done; it learns from the times of the steps, which are taken here.
 """
 
+import itertools
 import logging
 import time
 from collections.abc import Mapping, Sequence
@@ -14,14 +16,18 @@ from vllm.v1.core.sched.scheduler import Scheduler as VllmScheduler
 from vllm.v1.outputs import DraftTokenIds
 
 from slipstream.drafting.base import Draft, Proposer, RequestInfo
-from slipstream.drafting.composer import Composer
+from slipstream.drafting.composer import EVERYTHING, Chosen, Composer
 from slipstream.drafting.registry import make_proposer
 from slipstream.engine.patches import draft_after_every_step
 from slipstream.engine.settings import Settings
+from slipstream.engine.wishes import AUTO, OFF, wish_of
+from slipstream.planning.planner import Planner
+from slipstream.planning.step_cost import GUESS, PassProfile, Step, StepCost
 
 logger = logging.getLogger("slipstream")
 
-MIN_P_NOTHING = 1e-5  # vLLM's own threshold
+PATIENCE = 4  # looks at a request without a draft worth verifying, after which it is looked at less often
+WAITING_LOOKED_AT = 16  # requests, for how many prompt tokens the next step may hold
 
 
 class WorkerDrafter(Proposer):
@@ -58,17 +64,36 @@ class WorkerDrafter(Proposer):
         return [self.SURVIVAL_PER_TOKEN ** (j + 1) for j in range(most)]
 
 
+class _Watched:
+    """What is kept of a running request."""
+
+    __slots__ = ("disappointments", "seen", "wish")
+
+    def __init__(self, wish: int) -> None:
+        self.wish = wish
+        self.seen = 0  # tokens of its text that the proposers know
+        self.disappointments = 0  # looks in a row that brought nothing worth verifying
+
+
 class Scheduler(VllmScheduler):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         settings = Settings.of(self.vllm_config)
         self._share = settings.share
         self._composer: Composer | None = None
+        self._planner: Planner | None = None
+        self._plans = settings.plans
         self._drafter: WorkerDrafter | None = None
-        self._seen: dict[str, int] = {}  # tokens of each request that the proposers know
+        self._watched: dict[str, _Watched] = {}
+        self._turn = 0  # of the requests that are looked at less often
         self._failures = 0
         self._steps = 0
         self._seconds = 0.0  # spent on drafting in this process, waiting for the drafter included
+        self._begun: float | None = None  # when the step was scheduled, if one is under way
+        self._step = Step(0)
+        self._tokens = 0  # that it wrote
+        self._drafting = 0.0  # seconds of drafting for it
+        self._drafting_next = 0.0
         if not settings.composes:
             return
         vocab_size = self.vllm_config.model_config.get_vocab_size()
@@ -79,15 +104,44 @@ class Scheduler(VllmScheduler):
         self._composer = Composer(proposers, vocab_size)
         draft_after_every_step()
 
+    # ---- vLLM's steps, and their times ----
+
+    def schedule(self, *args: Any, **kwargs: Any) -> Any:
+        now = time.perf_counter()
+        if self._planner is not None and self._begun is not None:
+            seconds = now - self._begun - self._drafting_next
+            self._planner.measured(self._step, seconds, self._drafting, self._tokens)
+        output = super().schedule(*args, **kwargs)
+        if self._planner is not None:
+            self._begun = now if output.total_num_scheduled_tokens else None
+            self._step = self._described(output)
+            self._drafting, self._drafting_next = self._drafting_next, 0.0
+        return output
+
+    def _described(self, output: Any) -> Step:
+        requests = len(output.num_scheduled_tokens)
+        drafts = sum(map(len, output.scheduled_spec_decode_tokens.values()))
+        prefill = output.total_num_scheduled_tokens - requests - drafts
+        return Step(requests, drafts, prefill, self._context())
+
+    def _context(self) -> int:
+        """Tokens in the cache, about."""
+        return int(self.kv_cache_manager.usage * (self.cache_config.num_gpu_blocks or 0) * self.block_size)
+
+    def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
+        if self._planner is not None:
+            self._tokens = sum(map(len, model_runner_output.sampled_token_ids))
+        return super().update_from_output(scheduler_output, model_runner_output)
+
     def update_draft_token_ids(self, draft_token_ids: DraftTokenIds) -> None:
-        """What vLLM's own proposer drafted, except for requests whose sampling cannot be verified."""
-        drafts = [
-            tokens if _can_verify(self.requests.get(request_id)) else []
-            for request_id, tokens in zip(
-                draft_token_ids.req_ids, draft_token_ids.draft_token_ids, strict=False
-            )
-        ]
+        """What vLLM's own proposer drafted, except for requests that cannot or shall not have drafts."""
+        drafts = []
+        for request_id, tokens in zip(draft_token_ids.req_ids, draft_token_ids.draft_token_ids, strict=False):
+            wish = wish_of(self.requests.get(request_id))
+            drafts.append(tokens if wish == AUTO else tokens[:wish])
         super().update_draft_token_ids(DraftTokenIds(draft_token_ids.req_ids, drafts))
+
+    # ---- drafting ----
 
     @property
     def composes(self) -> bool:
@@ -102,21 +156,77 @@ class Scheduler(VllmScheduler):
         except Exception:
             self._failed("drafting", "this step has no drafts")
         self._steps += 1
-        self._seconds += time.perf_counter() - begun
+        self._drafting_next = time.perf_counter() - begun
+        self._seconds += self._drafting_next
+        if not self.running and not self.waiting:
+            self._begun = None  # the engine waits: that is no step
 
     def _draft(self, executor: Any) -> None:
         assert self._composer is not None
         if self._drafter is not None:
             self._drafter.executor = executor
+        if self._plans and self._planner is None:
+            self._planner = _planner(executor)
+        if not (looked_at := self._looked_at()) and self._drafter is None:
+            return
+        begun = time.perf_counter()
         wanted = {}
-        for request in self.running:
-            if not request.is_prefill_chunk and self._observe(request):
-                most = self._most_tokens(request)
-                if most > 0:
-                    wanted[request.request_id] = most
-        chosen = self._composer.draft(wanted)
-        drafts = [list(chosen[request_id].tokens) if request_id in chosen else [] for request_id in wanted]
-        super().update_draft_token_ids(DraftTokenIds(list(wanted), drafts))
+        for request in looked_at:
+            if self._observe(request) and (most := self._most_tokens(request)) > 0:
+                wanted[request.request_id] = most
+        if self._planner is None:
+            chosen = self._composer.draft(wanted, EVERYTHING)
+        else:
+            chosen = self._composer.draft(wanted, self._planner)
+            seconds = time.perf_counter() - begun - self._planner.drafting
+            self._planner.looked(len(looked_at), seconds)
+        self._remember(wanted, chosen)
+        if chosen:
+            drafts = [list(draft.tokens) for draft in chosen.values()]
+            super().update_draft_token_ids(DraftTokenIds(list(chosen), drafts))
+
+    def _looked_at(self) -> list[Any]:
+        """The requests to draft for. Those that lately had nothing worth verifying take turns."""
+        decoding = [request for request in self.running if not request.is_prefill_chunk]
+        if not decoding:
+            return []
+        for request in decoding:
+            if request.request_id not in self._watched:
+                self._watched[request.request_id] = _Watched(wish_of(request))
+        watched = [self._watched[request.request_id] for request in decoding]
+        if self._planner is None:
+            return [r for r, w in zip(decoding, watched, strict=True) if w.wish != OFF]
+        self._planner.upcoming(
+            Step(len(self.running), 0, self._prompt_tokens_to_come(), self._context()),
+            {
+                r.request_id: w.wish
+                for r, w in zip(decoding, watched, strict=True)
+                if w.wish not in (OFF, AUTO)
+            },
+        )
+        looked_at: list[Any] = []
+        others: list[Any] = []
+        for request, state in zip(decoding, watched, strict=True):
+            if state.wish == OFF or (state.wish == AUTO and not self._planner.guard.allows):
+                continue
+            patient = state.disappointments < PATIENCE
+            (looked_at if patient or state.wish != AUTO else others).append(request)
+        looks = min(self._planner.looks, len(others)) if others else 0
+        looked_at += [others[(self._turn + at) % len(others)] for at in range(looks)]
+        self._turn += looks
+        return looked_at
+
+    def _prompt_tokens_to_come(self) -> int:
+        """In the next step, as far as can be told."""
+        to_come = sum(r.num_tokens - r.num_computed_tokens for r in self.running if r.is_prefill_chunk)
+        if self.waiting and len(self.running) < self.max_num_running_reqs:
+            to_come += sum(r.num_tokens for r in itertools.islice(self.waiting, WAITING_LOOKED_AT))
+        return max(min(to_come, self.max_num_scheduled_tokens - len(self.running)), 0)
+
+    def _remember(self, wanted: Mapping[str, int], chosen: Mapping[str, Chosen]) -> None:
+        for request_id in wanted:
+            state = self._watched[request_id]
+            state.disappointments = 0 if request_id in chosen else state.disappointments + 1
 
     def _failed(self, what: str, consequence: str) -> None:
         """A fault of our own: counted, logged once, and the requests go on."""
@@ -125,7 +235,7 @@ class Scheduler(VllmScheduler):
         self._failures += 1
 
     def report(self) -> dict[str, Any]:
-        """Counts by proposer since the engine's start."""
+        """Counts by proposer since the engine's start, and what the planner believes."""
         assert self._composer is not None
         tally, faults = self._composer.tally, self._composer.faults
         return {
@@ -138,50 +248,52 @@ class Scheduler(VllmScheduler):
             "failures": self._failures,
             "steps": self._steps,
             "seconds": self._seconds,
+            "acceptance": self._composer.calibration.report(),
+            "planner": self._planner.report() if self._planner else None,
         }
 
     def _observe(self, request: Any) -> bool:
         """Tell the proposers what has been added to the request's text; False if nothing has."""
         assert self._composer is not None
         request_id = request.request_id
-        seen = self._seen.get(request_id, 0)
-        if seen > request.num_tokens:  # a session that goes on from an earlier point
+        state = self._watched[request_id]
+        if state.seen > request.num_tokens:  # a session that goes on from an earlier point
             self._composer.forget(request_id)
-            seen = 0
-        if seen == request.num_tokens:
+            state.seen = 0
+        if state.seen == request.num_tokens:
             return False
         if request_id not in self._composer:
             self._composer.start(
                 RequestInfo(request_id, request.num_prompt_tokens, _tenant(request, self._share))
             )
-        self._composer.observe(request_id, request.all_token_ids[seen:])
-        self._seen[request_id] = request.num_tokens
+        self._composer.observe(request_id, request.all_token_ids[state.seen :])
+        state.seen = request.num_tokens
         return True
 
     def _most_tokens(self, request: Any) -> int:
         """At most K, and never past the request's end, where the last token needs no draft."""
-        if not _can_verify(request):
-            return 0
         room = min(request.max_tokens - request.num_output_tokens, self.max_model_len - request.num_tokens)
         return min(self.num_spec_tokens, room - 1)
 
     def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         if self._composer is not None and request.request_id in self._composer:
             try:
-                self._observe(request)  # its last tokens, for those that may draft from them later
+                if self._share != "off":
+                    self._observe(request)  # its last tokens, for those that may draft from them later
                 self._composer.forget(request.request_id)
             except Exception:
                 self._failed("forgetting a request", "its text may stay in memory")
-        self._seen.pop(request.request_id, None)
+        self._watched.pop(request.request_id, None)
         return super()._free_request(request, *args, **kwargs)
 
 
-def _can_verify(request: Any) -> bool:
-    """vLLM's rejection sampler does not know these; such requests are served without drafts."""
-    sampling = request.sampling_params if request else None
-    return sampling is not None and not (
-        sampling.min_p > MIN_P_NOTHING or sampling.logit_bias or sampling.trace_decode_token_ids
-    )
+def _planner(executor: Any) -> Planner:
+    """With what the workers measured at their start."""
+    measured: Any = next((found for found in executor.collective_rpc("pass_profile") if found), None)
+    if measured is None:
+        return Planner(StepCost(GUESS), drafter_pass=GUESS.seconds[0])
+    profile = PassProfile.from_dict(measured)
+    return Planner(StepCost(profile), drafter_pass=measured["drafter"] or profile.seconds[0] / 10)
 
 
 def _tenant(request: Any, share: str) -> str | None:

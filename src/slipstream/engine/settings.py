@@ -15,6 +15,8 @@ class Settings:
     """The drafter's method, if it is composed with others."""
     mlp_speculator: str = ""
     """Folder of the MLP speculator's checkpoint."""
+    plans: bool = False
+    """How much is drafted and verified is planned at every step; else all there is."""
     share: str = "off"
     """Between whose requests text is shared: off, salt (same cache_salt), all."""
 

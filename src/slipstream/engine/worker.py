@@ -11,6 +11,7 @@ from slipstream.engine.patches import (
     mend_top_k_of_nothing,
     recover_only_where_drafts_are,
 )
+from slipstream.engine.profile import profile_passes
 from slipstream.engine.runner import DraftsWhenAsked, SamplesPlainly, extend
 from slipstream.engine.settings import Settings
 
@@ -21,12 +22,26 @@ class _Drafts:
     """Answers the scheduler when it asks for the drafter's tokens."""
 
     _failed = False
+    _profile: dict[str, Any] | None = None
 
     def extend_runner(self: Any) -> None:
         if self.vllm_config.speculative_config is None or self.use_v2_model_runner:
             return
         drafts = (DraftsWhenAsked,) if Settings.of(self.vllm_config).drafter else ()
         extend(self.model_runner, SamplesPlainly, *drafts)
+
+    def compile_or_warm_up_model(self: Any) -> Any:
+        times = super().compile_or_warm_up_model()  # type: ignore[misc]
+        if Settings.of(self.vllm_config).plans:
+            try:
+                self._profile = profile_passes(self.model_runner)
+            except Exception:
+                logger.exception("what a pass takes could not be measured; it will be learnt from the steps")
+        return times
+
+    def pass_profile(self) -> dict[str, Any] | None:
+        """What the planner starts from."""
+        return self._profile
 
     def draft(self: Any, wanted: dict[str, int]) -> dict[str, list[int]] | str:
         """Draft tokens by request, or what went wrong: an exception would leave vLLM with the answers of

@@ -21,7 +21,9 @@ def slipstream(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("command", ["", "serve", "doctor", "pair", "bench", "report", "predict", "tune"])
+@pytest.mark.parametrize(
+    "command", ["", "serve", "doctor", "pair", "explain", "bench", "report", "predict", "tune"]
+)
 def test_help(command: str) -> None:
     result = slipstream(*command.split(), "--help")
     assert result.returncode == 0

@@ -4,6 +4,7 @@ import random
 from itertools import accumulate, pairwise
 from operator import mul
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -96,3 +97,34 @@ def test_also_of_a_draft_that_is_not_quite_sound(stated: list[float]) -> None:
         calibration.learn("p", [0.01], 1, 1)
     corrected = calibration.survival("p", stated)
     assert all(1 >= a >= b >= 0 for a, b in pairwise([1.0, *corrected]))
+
+
+def test_many_at_once_as_one_by_one() -> None:
+    one, many, rng = Calibration(), Calibration(), np.random.default_rng(0)
+    stated = np.sort(rng.random((50, 5)))[:, ::-1]
+    judged = rng.integers(0, 6, 50)
+    accepted = np.minimum(rng.integers(0, 6, 50), judged)
+    many.learn_all("p", stated, accepted, judged)
+    for row in range(50):
+        one.learn("p", stated[row].tolist(), int(accepted[row]), int(judged[row]))
+    corrected, own = many.survival_of_all("p", stated, np.ones(50))
+    assert own.tolist() == corrected.tolist() == [one.survival("p", row) for row in stated.tolist()]
+    assert one.report() == many.report()
+
+
+@given(PROBABILITIES.filter(bool), st.floats(0.0, 2.0), st.floats(0.0, 2.0))
+def test_a_factor_scales_each_token(stated: list[float], a: float, b: float) -> None:
+    """Never above 1, never rising along the draft, and the larger the factor the more is believed."""
+    _, (low, high) = Calibration().survival_of_all("p", np.array([stated, stated]), np.array(sorted((a, b))))
+    assert (low <= high).all()
+    for row in (low, high):
+        assert all(1 >= before >= after >= 0 for before, after in pairwise([1.0, *row]))
+    _, (halved,) = Calibration().survival_of_all("p", np.array([stated]), np.array([0.5]))
+    plain = Calibration().survival("p", stated)
+    assert halved.tolist() == pytest.approx([value * 0.5 ** (j + 1) for j, value in enumerate(plain)])
+
+
+def test_the_report_is_of_tokens_whose_forerunners_were_right() -> None:
+    calibration = Calibration()
+    simulate(calibration, [0.9, 0.8, 0.7], [0.8, 0.5, 0.25], 3000)
+    assert calibration.report() == {"p": pytest.approx([0.8, 0.5, 0.25], abs=0.1)}

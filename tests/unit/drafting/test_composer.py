@@ -14,7 +14,7 @@ import pytest
 
 from slipstream.drafting import Draft, Proposer, RequestInfo
 from slipstream.drafting import composer as composing
-from slipstream.drafting.composer import EXPLORE_EVERY, Chosen, Composer
+from slipstream.drafting.composer import LEAST_FACTOR, MOST_FACTOR, Chosen, Composer, Survival
 from slipstream.drafting.faults import FAULTS_UNTIL_OFF
 from slipstream.drafting.ngram import NgramProposer
 from slipstream.drafting.suffix import SuffixProposer
@@ -73,19 +73,167 @@ def test_a_costly_proposer_is_asked_where_nothing_is() -> None:
     assert costly.asked == [{"a": 2, "b": 1}]
 
 
-def test_what_is_hardly_ever_right_is_not_verified() -> None:
-    """But a drafter is asked again from time to time, and a free proposer is scored all the same."""
+class Sparing:
+    """A policy that verifies at most `most` tokens of a draft, none that is less likely than `least`, and
+    asks the drafter for `asked`; it notes what it was told."""
+
+    def __init__(self, most: int = 99, least: float = 0.0, asked: Mapping[str, int] | None = None) -> None:
+        self.most, self.least, self.asked = most, least, dict(asked or {})
+        self.told: list[tuple[dict[str, list[float]], dict[str, list[float]]]] = []
+        self.ran: list[tuple[str, float]] = []
+
+    def passes(
+        self, drafter: str, best: Mapping[str, Survival], expected: Mapping[str, Survival]
+    ) -> dict[str, int]:
+        self.told.append(({r: list(s) for r, s in best.items()}, {r: list(s) for r, s in expected.items()}))
+        return self.asked
+
+    def drafter_ran(self, drafter: str, seconds: float) -> None:
+        self.ran.append((drafter, seconds))
+
+    def lengths(self, survival: Mapping[str, Survival]) -> dict[str, int]:
+        return {r: sum(s >= self.least for s in values[: self.most]) for r, values in survival.items()}
+
+
+def test_what_is_not_verified_is_scored_all_the_same() -> None:
+    """A free proposer that the policy thinks nothing of finds its way back by being right."""
     free = Fake("free", always([1], [0.05]))
-    costly = Fake("costly", always([2], [0.05]), free=False, expected=[0.05])
-    composer = running([free, costly], "a")
-    for _ in range(2 * EXPLORE_EVERY):
-        assert composer.draft({"a": 1}) == {}
+    composer, policy = running([free], "a"), Sparing(least=0.1)
+    for _ in range(50):
+        assert composer.draft({"a": 1}, policy) == {}
         composer.observe("a", [3])
-    assert [wanted for wanted in costly.asked if wanted] == [{"a": 1}] * 2
-    for _ in range(EXPLORE_EVERY):
-        composer.draft({"a": 1})
+    assert not composer.tally.drafts
+    for _ in range(50):
+        composer.draft({"a": 1}, policy)
         composer.observe("a", [1])
-    assert composer.draft({"a": 1})["a"].proposer == "free"
+    assert composer.draft({"a": 1}, policy)["a"].proposer == "free"
+
+
+def test_a_policy_that_verifies_fewer_tokens() -> None:
+    """What is tallied is what was verified; what is learnt is all that the target's text tells."""
+    composer = running([Fake("p", BETTER)], "a", "b", "c")
+    chosen = composer.draft({"a": 3, "b": 3, "c": 3}, Sparing(most=2))
+    assert all(list(choice.tokens) == [3, 4] for choice in chosen.values())
+    assert all(list(choice.survival) == pytest.approx([0.8, 0.7]) for choice in chosen.values())
+    composer.observe("a", [3, 4, 5])  # the third was drafted, not verified: the target wrote it itself
+    composer.observe("b", [3, 9])
+    composer.observe("c", [9])
+    assert composer.tally.drafts == {"p": 3}
+    assert composer.tally.draft_tokens == {"p": 6}
+    assert composer.tally.accepted_tokens == {"p": 3}
+    composer.draft({})
+    assert composer.calibration.report() == {"p": pytest.approx([2 / 3, 1 / 2, 1.0], abs=0.001)}
+
+
+def test_a_policy_that_verifies_nothing() -> None:
+    composer = running([Fake("p", BETTER)], "a")
+    assert composer.draft({"a": 3}, Sparing(most=0)) == {}
+    composer.observe("a", [3])
+    composer.draft({})
+    assert not composer.tally.drafts
+    assert not composer.tally.accepted_tokens
+    assert composer.calibration.report() == {"p": [1.0]}
+
+
+def test_nothing_written() -> None:
+    composer = running([Fake("p", BETTER)], "a")
+    composer.draft({"a": 3})
+    composer.observe("a", [])
+    assert not composer.tally.accepted_tokens["p"]
+
+
+def test_drafted_twice_before_the_target_writes() -> None:
+    """A step that was scheduled and taken back: the second draft counts, of which nothing is verified."""
+    composer = running([Fake("p", BETTER)], "a")
+    composer.draft({"a": 3})
+    composer.draft({"a": 3}, Sparing(most=0))
+    composer.observe("a", [3])
+    assert composer.tally.accepted_tokens == {}
+
+
+def test_a_policy_asks_the_drafter_for_some() -> None:
+    free = Fake("free", lambda request, most: Draft([1], [0.3]) if request == "a" else Draft([], []))
+    costly = Fake("costly", BETTER, free=False, expected=[0.6, 0.5, 0.4])
+    composer, policy = running([costly, free], "a", "b", "c"), Sparing(asked={"b": 2})
+    chosen = composer.draft({"a": 3, "b": 3, "c": 1}, policy)
+    assert costly.asked == [{"b": 2}]
+    assert proposers_of(chosen) == {"a": "free", "b": "costly"}
+    assert list(chosen["b"].tokens) == [3, 4]
+    ((best, expected),) = policy.told
+    assert best == {"a": pytest.approx([0.3])}
+    assert expected == {
+        r: pytest.approx([0.6, 0.5, 0.4][:most]) for r, most in (("a", 3), ("b", 3), ("c", 1))
+    }
+    ((drafter, seconds),) = policy.ran
+    assert drafter == "costly"
+    assert 0 < seconds < 1
+    policy.asked = {}
+    composer.draft({"a": 3}, policy)
+    assert costly.asked[-1] == {}, "told of the step, for it may have to keep up, but asked for nothing"
+    assert len(policy.ran) == 1, "that is no run"
+
+
+def test_what_a_drafter_is_expected_to_bring_goes_by_the_request() -> None:
+    """It is right for all but `bad`: only there does the policy hear of little."""
+    costly = Fake("costly", always([5], [0.8]), free=False, expected=[0.8])
+    requests = ["bad", *"abcdefgh"]
+    composer, policy = running([costly], *requests), Sparing(asked=dict.fromkeys(requests, 1))
+    for _ in range(30):
+        composer.draft(dict.fromkeys(requests, 1), policy)
+        for request in requests:
+            composer.observe(request, [6 if request == "bad" else 5])
+    composer.draft(dict.fromkeys(requests, 1), policy)
+    expected = policy.told[-1][1]
+    assert expected["bad"][0] < 0.35
+    assert min(survival[0] for request, survival in expected.items() if request != "bad") > 0.8
+
+
+def test_a_request_for_which_a_proposer_is_wrong_has_its_own_record() -> None:
+    requests = ["bad", *(f"good {number}" for number in range(19))]
+    composer = running([Fake("p", always([1], [0.8]))], *requests)
+
+    def drafted(steps: int, bad_token: int) -> dict[str, float]:
+        for _ in range(steps):
+            composer.draft(dict.fromkeys(requests, 1))
+            for request in requests:
+                composer.observe(request, [bad_token if request == "bad" else 1])
+        return {r: chosen.survival[0] for r, chosen in composer.draft(dict.fromkeys(requests, 1)).items()}
+
+    before = drafted(0, 1)
+    assert before["bad"] == before["good 0"] == pytest.approx(0.8)
+    soon = drafted(10, 2)
+    assert soon["bad"] < 0.45
+    assert min(survival for request, survival in soon.items() if request != "bad") > 0.8
+    later = drafted(20, 2)
+    assert later["bad"] < 0.3
+    assert min(survival for request, survival in later.items() if request != "bad") > 0.8
+    assert drafted(20, 1)["bad"] > 0.75, "it recovers"
+    drafted(20, 2)
+    composer.forget("bad")
+    composer.start(RequestInfo("bad", 3))
+    assert drafted(0, 1)["bad"] == pytest.approx(composer.calibration.survival("p", [0.8])[0]), "a new one"
+
+
+def test_a_record_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(composing, "REQUEST_PRIOR", 0.01)
+    record = composing._Record()
+    assert record.factor == 1.0
+    for _ in range(100):
+        record.learn([0.9], 0, 1)
+    assert record.factor == LEAST_FACTOR
+    for _ in range(100):
+        record.learn([0.1, 0.01, 0.0], 3, 3)
+    assert record.factor == MOST_FACTOR
+
+
+def test_a_record_counts_up_to_the_first_wrong_token() -> None:
+    record = composing._Record()
+    record.learn([0.8, 0.4, 0.3], 1, 3)
+    assert record.accepted == 1
+    assert record.expected == pytest.approx(0.8 + 0.5), "nothing is known of the third"
+    record.learn([0.8, 0.4, 0.3], 2, 2)
+    assert record.accepted == pytest.approx(composing.REQUEST_FADE + 2)
+    assert record.expected == pytest.approx(composing.REQUEST_FADE * 1.3 + 1.3)
 
 
 def test_what_a_costly_proposer_is_expected_to_bring_is_learnt() -> None:
@@ -120,11 +268,13 @@ def test_an_offer_is_scored_once_and_only_as_far_as_was_written() -> None:
     composer = running([Fake("p", BETTER)], "a")
     composer.draft({"a": 3})
     composer.observe("a", [3])
+    composer.draft({})  # learns from all that was scored
     stated = composer.calibration.survival("p", [0.8, 0.7, 0.6])
     believed = 0.8 * (1 + 4) / (0.8 + 4)
     assert stated[0] == pytest.approx((1 + 4 * believed) / 5)
     assert stated[1] / stated[0] == pytest.approx(0.7 / 0.8)
     composer.observe("a", [9])
+    composer.draft({})
     assert composer.calibration.survival("p", [0.8, 0.7, 0.6]) == stated
 
 
@@ -153,7 +303,7 @@ def test_our_own_proposers_together() -> None:
 
 COLD = """
 from slipstream.drafting import RequestInfo
-from slipstream.drafting.composer import EXPLORE_EVERY, Composer
+from slipstream.drafting.composer import Composer
 from slipstream.drafting.registry import make_proposer
 
 options = dict(share=False, max_tokens=9, max_age=9.0, share_prompts=False, per_matched_token=1.0)
@@ -265,7 +415,7 @@ def test_a_stall(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_free_proposer_is_asked_again_alone_a_costly_one_is_not() -> None:
-    free, costly = Fake("free", raising), Fake("costly", raising, free=False, expected=[0.9])
+    free, costly = Fake("free", raising), Fake("costly", raising, free=False, expected=[0.9, 0.8, 0.7])
     composer = running([free, costly, Fake("good", GOOD)], "a", "b", "c")
     assert set(proposers_of(composer.draft({"a": 3, "b": 3, "c": 3})).values()) == {"good"}
     assert len(free.asked) == 4

@@ -31,18 +31,33 @@ def test_off_is_no_speculative_config() -> None:
     assert made_of(speculate="off") is None
 
 
-def test_auto_is_free_proposers_at_a_modest_k() -> None:
+def test_auto_is_free_proposers_and_a_planner() -> None:
     choice = choose(read_speculation({})[0], Deployment("m"), None)
     made = engine_arguments(choice, "cpu", additional_config={"theirs": 1})
     assert made["speculative_config"] == {
         "method": "custom_class",
         "model": NO_DRAFTER,
-        "num_speculative_tokens": 3,
+        "num_speculative_tokens": 8,
     }
     assert (made["scheduler_cls"], made["async_scheduling"]) == (SCHEDULER, False)
     assert made["additional_config"]["theirs"] == 1
     told = Settings.of(SimpleNamespace(additional_config=made["additional_config"]))
     assert (list(told.free), told.drafter, told.share) == (["ngram", "suffix"], "", "off")
+    assert told.plans
+
+
+def test_what_is_fixed_or_vllms_own_is_not_planned(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "d")
+
+    def chosen(**arguments: Any) -> tuple[bool, int | None]:
+        choice = choose(read_speculation(arguments)[0], Deployment("m"), None)
+        return choice.plans, choice.num_draft_tokens
+
+    assert chosen(speculate="fixed:5") == (False, 5)
+    assert chosen(speculate={"num_draft_tokens": 5}) == (True, 5)
+    assert chosen(drafter=folder) == (True, 8)
+    assert chosen(drafter=folder, speculate={"vllm": {"draft_sample_method": "probabilistic"}}) == (False, 3)
+    assert chosen(speculative_model=folder, num_speculative_tokens=4) == (False, 4)
 
 
 def test_what_drafts_beside_a_drafter(tmp_path: Path) -> None:

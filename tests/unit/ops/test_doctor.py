@@ -54,7 +54,7 @@ def test_a_sound_pair_passes(target: str, small: str) -> None:
     assert not examination.failed
     assert not examination.warned
     choice = examination.require_sound()
-    assert (choice.method, choice.num_draft_tokens) == ("draft_model", 3)
+    assert (choice.method, choice.num_draft_tokens) == ("draft_model", 8)
     assert "8 tokens, all the same" in only(examination, "tokenizer", Status.PASS).reason
     assert "3.0%" in only(examination, "size", Status.PASS).reason
 

@@ -1,0 +1,67 @@
+"""What a pass of the target takes by the number of tokens in it, measured once when the engine starts."""
+
+import time
+from typing import Any
+
+import numpy as np
+import torch
+from vllm.logger import init_logger
+
+logger = init_logger("vllm.slipstream")  # so that it is shown
+
+COUNTS = (64, 32, 16, 8, 4, 1)  # the largest first: vLLM compiles for the first shape it meets, and a pass
+# of one token would leave it with code for one token only
+ROUNDS = 6  # the first is for warming up; a fixed number, so that all ranks run the same passes
+
+
+@torch.inference_mode()
+def profile_passes(runner: Any) -> dict[str, Any]:
+    """{tokens, seconds, drafter}: seconds of the target's pass, logits included, and of one pass of the
+    drafter (0 if it has none that vLLM can run by itself). A few seconds."""
+    logger.info("measuring what a pass of the target takes; a few seconds")
+    counts = [count for count in COUNTS if count <= runner.max_num_tokens]
+    drafter = _Drafter(runner)
+    rounds = np.array([[_pass(runner, count, drafter) for count in counts] for _ in range(ROUNDS)][1:])
+    drafter.restore()
+    whole = rounds.mean(1, keepdims=True)  # one round may be slower than another, as the machine is
+    seconds = np.median(rounds / whole, axis=0) * np.median(whole)
+    rising = dict(sorted(zip(counts, seconds.tolist(), strict=True)))
+    said = ", ".join(f"{s * 1000:.1f} ms for {count}" for count, s in rising.items())
+    logger.info("a pass takes %s tokens", said)
+    return {"tokens": list(rising), "seconds": list(rising.values()), "drafter": drafter.seconds_per_pass}
+
+
+def _pass(runner: Any, count: int, drafter: "_Drafter") -> float:
+    runner._sync_device()
+    drafter.seconds = 0.0
+    begun = time.perf_counter()
+    hidden, _ = runner._dummy_run(count)
+    if isinstance(hidden, torch.Tensor) and hidden.shape[0] >= count:
+        runner.model.compute_logits(hidden[:count])
+    runner._sync_device()
+    return time.perf_counter() - begun - drafter.seconds
+
+
+class _Drafter:
+    """vLLM runs the drafter within its dummy run: its time is taken apart."""
+
+    def __init__(self, runner: Any) -> None:
+        self.seconds = 0.0
+        self.seconds_per_pass = 0.0
+        self._runner = runner
+        self._drafter = getattr(runner, "drafter", None)
+        self._run = getattr(self._drafter, "dummy_run", None)
+        if self._run is not None:
+            self._drafter.dummy_run = self._timed  # type: ignore[union-attr]
+
+    def _timed(self, *args: Any, **kwargs: Any) -> None:
+        begun = time.perf_counter()
+        self._run(*args, **kwargs)  # type: ignore[misc]
+        self._runner._sync_device()
+        self.seconds = time.perf_counter() - begun
+        passes = self._runner.speculative_config.num_speculative_tokens
+        self.seconds_per_pass = max(self.seconds_per_pass, self.seconds / passes)
+
+    def restore(self) -> None:
+        if self._run is not None:
+            self._drafter.dummy_run = self._run  # type: ignore[union-attr]

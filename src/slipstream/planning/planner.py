@@ -1,0 +1,308 @@
+"""How much to verify, and whether the drafter is worth running, decided anew for every step.
+
+Verifying k draft tokens of a request, each surviving with probability s_1 >= s_2 >= ..., brings
+1 + s_1 + ... + s_k tokens. For every number of draft tokens in all, the best are those most likely to
+survive; so they are sorted once, and of all numbers the one is taken that brings most tokens per second.
+Nothing at all is always among them.
+
+Free proposers are scored on what the target writes whether their drafts are verified or not, so nothing has
+to be tried out for them. What is tried out from time to time: a step without drafts, to know what the bare
+engine takes; a step with more drafts than seem to pay, to know what verifying takes; and the drafter.
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import chain
+from typing import Any
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.planning.guard import Guard
+from slipstream.planning.step_cost import SCALE, Step, StepCost
+
+Floats = NDArray[np.float64]
+Survival = Sequence[float] | Floats
+
+WORTH_IT = 0.02  # a plan must promise so much more than no drafts
+TRY_SHARE = 0.01  # of the time goes to trying out
+BARE_EVERY = 200  # steps with drafts at one load, after which one without is due; at first sooner
+LOOK_SHARE = 0.005  # of the time goes to looking at requests that lately had no draft worth verifying
+RATE_MEMORY = 50  # steps
+DRAFTER_RATE = 0.2  # of what is new in a drafter's time
+STEPS_TO_KNOW = 5  # of a kind
+GOOD = 0.3  # survival from which a token is worth trying out
+NOTHING: Mapping[str, int] = {}
+REMEMBERED = 64  # plans, for who asks
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was decided for one step, and why."""
+
+    step: int
+    requests: int
+    prefill: int
+    offered: int
+    """Draft tokens that could have been verified."""
+    verified: int
+    expected_tokens: float
+    seconds: float
+    bare_seconds: float
+    drafter_passes: int
+    why: str
+
+    @property
+    def promise(self) -> float:
+        """Tokens per second against the same step without drafts."""
+        return (
+            self.expected_tokens / self.requests * self.bare_seconds / self.seconds if self.requests else 1.0
+        )
+
+
+class DrafterCost:
+    """Seconds by number of passes: as they were seen, or in proportion to the nearest number seen."""
+
+    def __init__(self, per_pass: float) -> None:
+        self._seen = {1: per_pass}
+
+    def seconds(self, passes: int) -> float:
+        if not passes:
+            return 0.0
+        nearest = min(self._seen, key=lambda seen: abs(seen - passes))
+        return self._seen[nearest] * (passes + 1) / (nearest + 1)
+
+    def learn(self, passes: int, seconds: float) -> None:
+        known = self.seconds(passes)
+        most = 2 * known  # catching up with a long prompt is no pass
+        self._seen[passes] = known + DRAFTER_RATE * (min(seconds, most) - known)
+
+
+class Planner:
+    """Asked between two steps: first `upcoming`, then, in the course of drafting, `passes` and `lengths`;
+    then told what came of it by `measured`."""
+
+    def __init__(self, cost: StepCost, drafter_pass: float = 0.01) -> None:
+        self.cost = cost
+        self.guard = Guard()
+        self.plans: deque[Plan] = deque(maxlen=REMEMBERED)
+        self.drafter_cost = DrafterCost(drafter_pass)
+        self.drafting = 0.0
+        """Seconds spent on the drafter for the next step."""
+        self._steps = 0
+        self._next = Step(1)
+        self._pinned: Mapping[str, int] = {}
+        self._passes = 0
+        self._trying_drafter = False
+        self._spent = 0.0  # seconds of steps
+        self._tried = 0.0  # seconds that trying out has cost, about
+        self._rate = 0.0  # tokens per second of late
+        self._since_bare: dict[int, tuple[int, int]] = {}  # by requests: steps with drafts, steps without
+        self._looking = 50e-6  # seconds for a look at one request
+        _take(np.zeros(1), np.ones(1, np.int64), 0.0, 0)  # compiled now, not in the first step
+
+    # ---- before a step ----
+
+    def upcoming(self, step: Step, pinned: Mapping[str, int] = NOTHING) -> None:
+        """What the next step will hold, before drafts; and for whom the number of draft tokens is settled."""
+        self._steps += 1
+        self._next, self._pinned = step, pinned
+        self.drafting, self._passes = 0.0, 0
+
+    @property
+    def looks(self) -> int:
+        """How many of the requests that lately had nothing worth verifying are to be looked at."""
+        return max(1, int(LOOK_SHARE * self.cost.bare(self._next) / self._looking))
+
+    def looked(self, requests: int, seconds: float) -> None:
+        """Asking the free proposers for so many requests took so long."""
+        if requests:
+            self._looking += 0.05 * (min(seconds / requests, 4 * self._looking) - self._looking)
+
+    def passes(
+        self, drafter: str, best: Mapping[str, Survival], expected: Mapping[str, Survival]
+    ) -> dict[str, int]:
+        """For whom the drafter is asked, and for how many tokens; `best` is what others offer."""
+        if not expected or not self.guard.allows:
+            return {}
+        cost = self.drafter_cost
+        longest = max(map(len, expected.values()))
+        widest = max(longest, max(map(len, best.values()), default=0))
+        seconds = self.cost.by_drafts(self._next, len(expected) * widest)
+        ids = list(expected)
+        others = _matrix([best.get(request, ()) for request in ids], widest)
+        own = _matrix([expected[request] for request in ids], widest)
+        gained = own.cumsum(1) - others.sum(1)[:, None]  # [requests, passes]
+        rates = [self._best(others, seconds, 0.0)]
+        for passes in range(1, longest + 1):
+            drafted = np.where(gained[:, passes - 1 : passes] > 0, own, others)
+            drafted[gained[:, passes - 1] > 0, passes:] = 0.0
+            rates.append(self._best(drafted, seconds, cost.seconds(passes)))
+        chosen = int(np.argmax(rates))
+        if chosen and not _is_more(rates[chosen], rates[0]):
+            chosen = 0
+        short = {
+            request: min(asked, len(expected[request]))
+            for request, asked in self._pinned.items()
+            if request in expected and len(best.get(request, ())) < asked
+        }
+        self._trying_drafter = not chosen and not short and self._may_try(cost.seconds(1))
+        if self._trying_drafter:
+            chosen = 1
+        self._passes = max(chosen, max(short.values(), default=0))
+        use = gained[:, chosen - 1] > 0 if chosen else np.zeros(len(ids), bool)
+        if self._trying_drafter and not use.any():
+            use[:] = True
+        asked = {
+            request: min(chosen, len(expected[request]))
+            for request, yes in zip(ids, use.tolist(), strict=True)
+            if yes
+        }
+        return asked | short
+
+    def drafter_ran(self, drafter: str, seconds: float) -> None:
+        self.drafting += seconds
+        if self._trying_drafter:
+            self._tried += seconds
+        self.drafter_cost.learn(self._passes, seconds)
+
+    def lengths(self, survival: Mapping[str, Survival]) -> dict[str, int]:
+        """How many of each request's draft tokens are verified."""
+        settled = {r: min(self._pinned[r], len(survival[r])) for r in survival if r in self._pinned}
+        free = [request for request in survival if request not in settled]
+        step = replace(self._next, drafts=sum(settled.values()))
+        values = np.fromiter(chain.from_iterable(survival[request] for request in free), float)
+        lengths = np.fromiter((len(survival[request]) for request in free), np.int64, len(free))
+        likeliest = np.sort(values)[::-1]
+        offered = len(likeliest)
+        gains = np.zeros(offered + 1)
+        likeliest.cumsum(out=gains[1:])
+        gains += sum(sum(survival[request][:k]) for request, k in settled.items())
+        seconds = self.cost.by_drafts(self._next, step.drafts + offered)[step.drafts :]
+        rates = self._values(gains, seconds, self.drafting)
+        count, why = int(rates.argmax()), "most tokens/s"
+        if not offered:
+            why = "asked for" if settled else "nothing offered"
+        elif not _is_more(rates[count], rates[0]):
+            count, why = 0, "not worth its time"
+        if not self.guard.allows and count:
+            count, why = 0, "paused: it was losing"
+        elif count and not settled and self._bare_is_due(step.requests):
+            count, why = 0, "to measure a bare step"
+        elif self.guard.allows and self._is_unknown(step, count, good := _good(likeliest), seconds):
+            self._tried += float(seconds[good] - seconds[count])
+            count, why = good, "to measure verifying"
+        taken = _take(values, lengths, likeliest[count - 1] if count else 2.0, count)
+        verified = step.drafts + count
+        self.plans.append(
+            Plan(
+                self._steps, step.requests, step.prefill, step.drafts + offered, verified,
+                step.requests + float(gains[count]), float(seconds[count]) + self.drafting, float(seconds[0]),
+                self._passes, why,
+            )
+        )  # fmt: skip
+        return settled | dict(zip(free, taken.tolist(), strict=True))
+
+    def _best(self, survival: Floats, seconds: Floats, drafting: float) -> float:
+        """Of the best number of these draft tokens."""
+        gains = np.concatenate([[0.0], np.sort(survival, axis=None)[::-1].cumsum()])
+        return float(self._values(gains, seconds, drafting).max())
+
+    def _values(self, gains: Floats, seconds: Floats, drafting: float) -> Floats:
+        """What each number of draft tokens is worth: tokens per second; in a step with prompts, whose time
+        is not the drafts' doing, the tokens beyond what the time would bring elsewhere."""
+        if self._next.prefill and self._rate:
+            net: Floats = (
+                self._next.requests + gains - self._rate * (seconds[: len(gains)] - seconds[0] + drafting)
+            )
+            return net
+        rates: Floats = (self._next.requests + gains) / (seconds[: len(gains)] + drafting)
+        return rates
+
+    def report(self) -> dict[str, Any]:
+        """What is believed now, and the last plans."""
+        step = replace(self._next, prefill=0)
+        most = max(self.plans[-1].offered if self.plans else 0, 8 * max(step.requests, 1))
+        places = [place for place in SCALE if place <= most]
+        seconds = self.cost.by_drafts(step, most)
+        return {
+            "requests": step.requests,
+            "context": step.context,
+            "step_seconds": [[place, float(seconds[place])] for place in places],
+            "tokens_per_second": self._rate,
+            "drafter_seconds_per_pass": self.drafter_cost.seconds(1),
+            "look_seconds": self._looking,
+            "steps": self.cost.steps,
+            "paused": not self.guard.allows,
+            "pauses": self.guard.pauses,
+            "loss": self.guard.loss,
+            "tried_share": self._tried / self._spent if self._spent else 0.0,
+            "plans": [asdict(plan) | {"promise": plan.promise} for plan in self.plans],
+        }
+
+    def _may_try(self, seconds: float) -> bool:
+        return self._tried + seconds <= TRY_SHARE * self._spent
+
+    def _bare_is_due(self, requests: int) -> bool:
+        since, seen = self._since_bare.get(requests, (0, 0))
+        return since >= min(BARE_EVERY, 10 * (seen + 1))
+
+    def _is_unknown(self, step: Step, count: int, good: int, seconds: Floats) -> bool:
+        """More good drafts are there than seem worth their time, and that has hardly been measured."""
+        if good <= count or self.cost.steps_seen(replace(step, drafts=step.drafts + good)) >= STEPS_TO_KNOW:
+            return False
+        return self._may_try(float(seconds[good] - seconds[count]))
+
+    # ---- after a step ----
+
+    def measured(self, step: Step, seconds: float, drafting: float, tokens: int) -> None:
+        """A step took so long, apart from drafting for it, and wrote so many tokens."""
+        bare = self.cost.bare(step)
+        if not self.cost.learn(step, seconds):
+            return
+        self._spent += seconds + drafting
+        if not self.guard.allows:
+            self.guard.rest()
+        elif step.drafts and not step.prefill and self.cost.steps > 1:
+            self.guard.judge(seconds + drafting, bare, tokens / step.requests)
+        if not step.prefill:
+            since, seen = self._since_bare.get(step.requests, (0, 0))
+            self._since_bare[step.requests] = (since + 1, seen) if step.drafts else (0, seen + 1)
+        if not step.prefill:
+            rate = tokens / (seconds + drafting)
+            self._rate += (rate - self._rate) / (RATE_MEMORY if self._rate else 1)
+
+
+def _is_more(rate: float, than: float) -> bool:
+    return rate > than + WORTH_IT * abs(than)
+
+
+def _good(likeliest: Floats) -> int:
+    """How many tokens are worth trying out."""
+    return int(np.searchsorted(-likeliest, -GOOD))
+
+
+@numba.njit(cache=True, nogil=True)
+def _take(values: Floats, lengths: NDArray[np.int64], least: float, count: int) -> NDArray[np.int64]:
+    """How many of each request's tokens are among the `count` likeliest, the last of which has `least`."""
+    taken = np.zeros(len(lengths), np.int64)
+    left = count - np.sum(values > least)  # of those that are as likely as the last
+    at = 0
+    for row in range(len(lengths)):
+        for value in values[at : at + lengths[row]]:
+            if value < least or (value == least and left == 0):
+                break
+            left -= value == least
+            taken[row] += 1
+        at += lengths[row]
+    return taken
+
+
+def _matrix(rows: Sequence[Survival], width: int) -> Floats:
+    """[rows, width], with zeros where a row ends."""
+    matrix = np.zeros((len(rows), width))
+    for at, row in enumerate(rows):
+        matrix[at, : len(row)] = row[:width]
+    return matrix

@@ -1,0 +1,225 @@
+"""What a step will take, learnt from what steps have taken.
+
+A profile of the target's pass, measured at the engine's start, gives the shape: seconds by tokens in the
+pass. What real steps take is learnt as factors on it: one for the machine's speed of the moment, which all
+steps share and which cancels when two plans are compared, and one for each kind of step. A kind is how many
+requests decode, how many draft tokens are verified, how many prompt tokens come with them and how long the
+contexts are, each on a coarse scale.
+"""
+
+import math
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+SPEED_RATE = 0.2  # of a surprise goes to the speed of the moment: it follows a change within 20 steps
+KNOWN_STEPS = 5  # before a kind is known so well that a surprise is the machine's doing, not the kind's
+PRIOR_STEPS = 1  # steps of a kind that its profile is worth
+MEMORY_STEPS = 100  # steps of a kind after which the old ones have faded
+MOST_SURPRISE = 0.25  # in the logarithm, of one step
+HANGS = math.log(3)  # a step that takes three times what is expected hung; it says nothing of its kind
+HANGS_IN_A_ROW = 3  # and that many are no accident
+
+FAR = 10**6  # tokens
+SCALE = sorted({0, 1, 2, 3, *(round(2 ** (e / 2)) for e in range(4, 40))})  # 0 1 2 3 4 6 8 11 16 23 32 ...
+
+
+class Kind(NamedTuple):
+    """What a step holds besides drafts, on the coarse scale."""
+
+    requests: int
+    prefill: int
+    context: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a step holds: that is what its time depends on."""
+
+    requests: int
+    """That get a token of their own, with a draft or without."""
+    drafts: int = 0
+    """Draft tokens to verify, over all requests."""
+    prefill: int = 0
+    """Prompt tokens."""
+    context: int = 0
+    """Tokens in the cache, over all requests."""
+
+    @property
+    def tokens(self) -> int:
+        return self.requests + self.drafts + self.prefill
+
+
+@dataclass(frozen=True)
+class PassProfile:
+    """Seconds of the target's pass by tokens in it; linear between and beyond the counts measured."""
+
+    tokens: tuple[int, ...]
+    seconds: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.tokens) != len(self.seconds) or list(self.tokens) != sorted(set(self.tokens)):
+            raise ValueError("a profile needs rising token counts, and seconds for each")
+        if not self.tokens or not all(math.isfinite(s) and s > 0 for s in self.seconds):
+            raise ValueError("a profile needs positive seconds")
+
+    @cached_property
+    def _line(self) -> tuple[tuple[int, ...], Floats]:
+        """Through these points: never falling, whatever the noise of the measurement, and going on beyond
+        the last as steeply as from the first to it, or as the last piece."""
+        seconds = np.maximum.accumulate(self.seconds)
+        last = self.tokens[-1]
+        slope = seconds[-1] / last
+        if len(self.tokens) > 1:
+            slope = max(
+                (seconds[-1] - seconds[0]) / (last - self.tokens[0]),
+                (seconds[-1] - seconds[-2]) / (last - self.tokens[-2]),
+            )
+        return (*self.tokens, last + FAR), np.append(seconds, seconds[-1] + slope * FAR)
+
+    def __call__(self, tokens: Any) -> Floats:
+        seconds: Floats = np.interp(tokens, *self._line)
+        return seconds
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"tokens": list(self.tokens), "seconds": list(self.seconds)}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Sequence[float]]) -> "PassProfile":
+        return cls(tuple(int(t) for t in content["tokens"]), tuple(content["seconds"]))
+
+
+GUESS = PassProfile((1, 64, 512), (0.02, 0.02, 0.16))
+"""Where nothing could be measured: free up to 64 tokens, then in proportion."""
+
+
+class _Factor:
+    """The logarithm of real over expected seconds: a decayed mean in which no single step counts for much."""
+
+    __slots__ = ("count", "value")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.value = 0.0
+
+    def learn(self, surprise: float) -> None:
+        self.count += 1
+        bounded = _bounded(surprise / 2) * 2 if self.count <= KNOWN_STEPS else _bounded(surprise)
+        self.value += bounded / min(self.count + PRIOR_STEPS, MEMORY_STEPS)
+
+
+_Factors = dict[int, _Factor]  # by draft tokens, on the coarse scale
+
+
+class StepCost:
+    def __init__(self, profile: PassProfile = GUESS) -> None:
+        self.profile = profile
+        self.speed = 0.0
+        """Logarithm of how much slower the machine is than when the profile was made."""
+        self.steps = 0
+        self._hung = 0  # in a row
+        self._fine: dict[Kind, _Factors] = {}
+        self._coarse: dict[tuple[int, bool], _Factors] = {}
+        """By requests, and whether there are prompts: for kinds not seen yet."""
+
+    def seconds(self, step: Step) -> float:
+        return float(self._seconds(step, [step.drafts])[0])
+
+    def by_drafts(self, step: Step, most: int) -> Floats:
+        """[most + 1]: seconds of the step with 0, 1, ... draft tokens instead of its own; never falling."""
+        places = SCALE[: bisect_right(SCALE, most)]
+        if places[-1] < most:
+            places = [*places, most]
+        seconds = self._seconds(step, places)
+        known, _ = self._factors(step)
+        least = np.inf  # what was seen counts more than what is thought of fewer drafts
+        for at in range(len(places) - 1, -1, -1):
+            if _place(places[at]) in known:
+                least = seconds[at]
+            else:
+                seconds[at] = min(seconds[at], least)
+        rising = np.maximum.accumulate(seconds)
+        interpolated: Floats = np.interp(np.arange(most + 1), places, rising)
+        return interpolated
+
+    def _seconds(self, step: Step, drafts: Sequence[int]) -> Floats:
+        others = step.requests + step.prefill
+        expected = self.profile([others + count for count in drafts])
+        fine, coarse = self._factors(step)
+        factors = [_factor(fine, coarse, _place(count)) for count in drafts]
+        seconds: Floats = expected * np.exp(self.speed + np.array(factors))
+        return seconds
+
+    def _factors(self, step: Step) -> tuple[_Factors, _Factors]:
+        """Of steps of its kind, and of all with as many requests."""
+        kind = _kind(step)
+        fine = self._fine.setdefault(kind, {})
+        return fine, self._coarse.setdefault((kind.requests, step.prefill > 0), {})
+
+    def learn(self, step: Step, seconds: float) -> bool:
+        """A step took so long. False if it hung and was left out."""
+        if not (math.isfinite(seconds) and seconds > 0):
+            return False
+        place = _place(step.drafts)
+        fine, coarse = self._factors(step)
+        real = math.log(seconds / float(self.profile(step.tokens)))
+        if self.steps == 0:  # the profile leaves out what vLLM does around the pass
+            self.speed = real
+        surprise = real - self.speed - _factor(fine, coarse, place)
+        self._hung = self._hung + 1 if surprise > HANGS else 0
+        if 0 < self._hung < HANGS_IN_A_ROW:
+            return False
+        self.steps += 1
+        if surprise < -HANGS:  # no step is so much too fast by accident
+            self.speed += surprise
+            surprise = 0.0
+        count = coarse[place].count if place in coarse else 0
+        self.speed += SPEED_RATE * count / (count + KNOWN_STEPS) * _bounded(surprise)
+        for factors in (fine, coarse):
+            factor = factors.setdefault(place, _Factor())
+            factor.learn(real - self.speed - factor.value)
+        return True
+
+    def steps_seen(self, step: Step) -> int:
+        """Of this kind."""
+        factor = self._fine.get(_kind(step), {}).get(_place(step.drafts))
+        return factor.count if factor else 0
+
+    def bare(self, step: Step) -> float:
+        """Seconds of the step without its drafts."""
+        return self.seconds(replace(step, drafts=0))
+
+
+def _kind(step: Step) -> Kind:
+    per_request = step.context // max(step.requests, 1)
+    return Kind(_place(step.requests), _place(step.prefill // 64), _place(per_request // 512))
+
+
+def _factor(fine: _Factors, coarse: _Factors, place: int) -> float:
+    """Of a kind seen rarely: mostly that of its like; of a number of drafts never seen: that of none."""
+    overall = coarse.get(place) or coarse.get(0)
+    if overall is None:
+        return 0.0
+    own = fine.get(place)
+    if own is not None:
+        weight = own.count / (own.count + KNOWN_STEPS)
+        return weight * own.value + (1 - weight) * overall.value
+    if 0 in fine and 0 in coarse:  # as much slower than its like as without drafts
+        return overall.value + fine[0].value - coarse[0].value
+    return overall.value
+
+
+def _place(count: int) -> int:
+    """On the coarse scale."""
+    return SCALE[bisect_right(SCALE, count) - 1]
+
+
+def _bounded(surprise: float) -> float:
+    return max(-MOST_SURPRISE, min(surprise, MOST_SURPRISE))

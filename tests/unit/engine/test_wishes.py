@@ -1,0 +1,41 @@
+"""What a request may ask for itself."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from slipstream.engine.wishes import AUTO, OFF, parse, wish_of
+
+
+def request(**sampling: Any) -> Any:
+    usual: dict[str, Any] = {
+        "min_p": 0.0, "logit_bias": None, "trace_decode_token_ids": None, "extra_args": None,
+    }  # fmt: skip
+    return SimpleNamespace(sampling_params=SimpleNamespace(**(usual | sampling)))
+
+
+@pytest.mark.parametrize(
+    ("wish", "meaning"), [("auto", AUTO), ("off", OFF), (0, OFF), (3, 3), ("3", 3), (200, 200)]
+)
+def test_a_wish(wish: Any, meaning: int) -> None:
+    assert parse(wish) == meaning
+    assert wish_of(request(extra_args={"speculate": wish})) == meaning
+
+
+@pytest.mark.parametrize("wish", ["maybe", -1, 2.5, True, None, [1], ""])
+def test_what_is_no_wish_says_what_to_write(wish: Any) -> None:
+    with pytest.raises(ValueError, match="write off, auto or a number"):
+        parse(wish)
+    assert wish_of(request(extra_args={"speculate": wish})) == AUTO
+
+
+def test_nothing_asked_for() -> None:
+    assert wish_of(request()) == AUTO
+    assert wish_of(request(extra_args={"other": 1})) == AUTO
+    assert wish_of(None) == OFF
+
+
+@pytest.mark.parametrize("sampling", [{"min_p": 0.1}, {"logit_bias": {1: 2.0}}])
+def test_what_cannot_be_verified_gets_no_drafts(sampling: dict[str, Any]) -> None:
+    assert wish_of(request(**sampling, extra_args={"speculate": 4})) == OFF
