@@ -174,12 +174,9 @@ class Scheduler(VllmScheduler):
         for request in looked_at:
             if self._observe(request) and (most := self._most_tokens(request)) > 0:
                 wanted[request.request_id] = most
-        if self._planner is None:
-            chosen = self._composer.draft(wanted, EVERYTHING)
-        else:
-            chosen = self._composer.draft(wanted, self._planner)
-            seconds = time.perf_counter() - begun - self._planner.drafting
-            self._planner.looked(len(looked_at), seconds)
+        chosen = self._composer.draft(wanted, self._planner or EVERYTHING)
+        if self._planner is not None:
+            self._planner.looked(len(looked_at), time.perf_counter() - begun - self._planner.drafting)
         self._remember(wanted, chosen)
         if chosen:
             drafts = [list(draft.tokens) for draft in chosen.values()]
@@ -187,41 +184,40 @@ class Scheduler(VllmScheduler):
 
     def _looked_at(self) -> list[Any]:
         """The requests to draft for. Those that lately had nothing worth verifying take turns."""
-        decoding = [request for request in self.running if not request.is_prefill_chunk]
-        if not decoding:
-            return []
-        for request in decoding:
-            if request.request_id not in self._watched:
-                self._watched[request.request_id] = _Watched(wish_of(request))
-        watched = [self._watched[request.request_id] for request in decoding]
-        if self._planner is None:
-            return [r for r, w in zip(decoding, watched, strict=True) if w.wish != OFF]
-        self._planner.upcoming(
-            Step(len(self.running), 0, self._prompt_tokens_to_come(), self._context()),
-            {
-                r.request_id: w.wish
-                for r, w in zip(decoding, watched, strict=True)
-                if w.wish not in (OFF, AUTO)
-            },
-        )
+        planner = self._planner
+        paused = planner is not None and not planner.guard.allows
         looked_at: list[Any] = []
         others: list[Any] = []
-        for request, state in zip(decoding, watched, strict=True):
-            if state.wish == OFF or (state.wish == AUTO and not self._planner.guard.allows):
+        pinned: dict[str, int] = {}
+        prompt_tokens = 0
+        for request in self.running:
+            if request.is_prefill_chunk:
+                prompt_tokens += request.num_tokens - request.num_computed_tokens
                 continue
-            patient = state.disappointments < PATIENCE
-            (looked_at if patient or state.wish != AUTO else others).append(request)
-        looks = min(self._planner.looks, len(others)) if others else 0
-        looked_at += [others[(self._turn + at) % len(others)] for at in range(looks)]
-        self._turn += looks
+            state = self._watched.get(request.request_id)
+            if state is None:
+                state = self._watched[request.request_id] = _Watched(wish_of(request))
+            if state.wish == AUTO and not paused:
+                patient = planner is None or state.disappointments < PATIENCE
+                (looked_at if patient else others).append(request)
+            elif state.wish > OFF:
+                pinned[request.request_id] = state.wish
+                looked_at.append(request)
+        if planner is None or not (looked_at or others):
+            return looked_at
+        prefill = self._prompt_tokens_to_come(prompt_tokens)
+        planner.upcoming(Step(len(self.running), 0, prefill, self._context()), pinned)
+        if others:
+            looks = min(planner.looks, len(others))
+            looked_at += [others[(self._turn + at) % len(others)] for at in range(looks)]
+            self._turn += looks
         return looked_at
 
-    def _prompt_tokens_to_come(self) -> int:
-        """In the next step, as far as can be told."""
-        to_come = sum(r.num_tokens - r.num_computed_tokens for r in self.running if r.is_prefill_chunk)
+    def _prompt_tokens_to_come(self, begun: int) -> int:
+        """In the next step, as far as can be told; `begun` are those of prompts that are under way."""
         if self.waiting and len(self.running) < self.max_num_running_reqs:
-            to_come += sum(r.num_tokens for r in itertools.islice(self.waiting, WAITING_LOOKED_AT))
-        return max(min(to_come, self.max_num_scheduled_tokens - len(self.running)), 0)
+            begun += sum(r.num_tokens for r in itertools.islice(self.waiting, WAITING_LOOKED_AT))
+        return max(min(begun, self.max_num_scheduled_tokens - len(self.running)), 0)
 
     def _remember(self, wanted: Mapping[str, int], chosen: Mapping[str, Chosen]) -> None:
         for request_id in wanted:

@@ -170,6 +170,9 @@ class Planner:
 
     def lengths(self, survival: Mapping[str, Survival]) -> dict[str, int]:
         """How many of each request's draft tokens are verified."""
+        if not survival:
+            self._record_nothing()
+            return {}
         settled = {r: min(self._pinned[r], len(survival[r])) for r in survival if r in self._pinned}
         free = [request for request in survival if request not in settled]
         step = replace(self._next, drafts=sum(settled.values()))
@@ -204,6 +207,15 @@ class Planner:
             )
         )  # fmt: skip
         return settled | dict(zip(free, taken.tolist(), strict=True))
+
+    def _record_nothing(self) -> None:
+        step, bare = self._next, self.cost.bare(self._next)
+        self.plans.append(
+            Plan(
+                self._steps, step.requests, step.prefill, 0, 0, float(step.requests),
+                bare + self.drafting, bare, self._passes, "nothing offered",
+            )
+        )  # fmt: skip
 
     def _best(self, survival: Floats, seconds: Floats, drafting: float) -> float:
         """Of the best number of these draft tokens."""

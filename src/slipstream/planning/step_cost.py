@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,10 +72,10 @@ class PassProfile:
             raise ValueError("a profile needs positive seconds")
 
     @cached_property
-    def _line(self) -> tuple[tuple[int, ...], Floats]:
+    def _line(self) -> tuple[tuple[int, ...], list[float]]:
         """Through these points: never falling, whatever the noise of the measurement, and going on beyond
         the last as steeply as from the first to it, or as the last piece."""
-        seconds = np.maximum.accumulate(self.seconds)
+        seconds = list(accumulate(self.seconds, max))
         last = self.tokens[-1]
         slope = seconds[-1] / last
         if len(self.tokens) > 1:
@@ -82,11 +83,14 @@ class PassProfile:
                 (seconds[-1] - seconds[0]) / (last - self.tokens[0]),
                 (seconds[-1] - seconds[-2]) / (last - self.tokens[-2]),
             )
-        return (*self.tokens, last + FAR), np.append(seconds, seconds[-1] + slope * FAR)
+        return (*self.tokens, last + FAR), [*seconds, seconds[-1] + slope * FAR]
 
-    def __call__(self, tokens: Any) -> Floats:
-        seconds: Floats = np.interp(tokens, *self._line)
-        return seconds
+    def __call__(self, tokens: int) -> float:
+        places, seconds = self._line
+        piece = min(max(bisect_right(places, tokens), 1), len(places) - 1)
+        left, right = places[piece - 1], places[piece]
+        share = max(tokens - left, 0) / (right - left)
+        return seconds[piece - 1] + share * (seconds[piece] - seconds[piece - 1])
 
     def as_dict(self) -> dict[str, Any]:
         return {"tokens": list(self.tokens), "seconds": list(self.seconds)}
@@ -130,32 +134,28 @@ class StepCost:
         """By requests, and whether there are prompts: for kinds not seen yet."""
 
     def seconds(self, step: Step) -> float:
-        return float(self._seconds(step, [step.drafts])[0])
+        return self._seconds(step, step.drafts, *self._factors(step))
 
     def by_drafts(self, step: Step, most: int) -> Floats:
         """[most + 1]: seconds of the step with 0, 1, ... draft tokens instead of its own; never falling."""
         places = SCALE[: bisect_right(SCALE, most)]
         if places[-1] < most:
             places = [*places, most]
-        seconds = self._seconds(step, places)
-        known, _ = self._factors(step)
-        least = np.inf  # what was seen counts more than what is thought of fewer drafts
+        fine, coarse = self._factors(step)
+        seconds = [self._seconds(step, place, fine, coarse) for place in places]
+        least = math.inf  # what was seen counts more than what is thought of fewer drafts
         for at in range(len(places) - 1, -1, -1):
-            if _place(places[at]) in known:
+            if _place(places[at]) in fine:
                 least = seconds[at]
             else:
                 seconds[at] = min(seconds[at], least)
-        rising = np.maximum.accumulate(seconds)
+        rising = list(accumulate(seconds, max))
         interpolated: Floats = np.interp(np.arange(most + 1), places, rising)
         return interpolated
 
-    def _seconds(self, step: Step, drafts: Sequence[int]) -> Floats:
-        others = step.requests + step.prefill
-        expected = self.profile([others + count for count in drafts])
-        fine, coarse = self._factors(step)
-        factors = [_factor(fine, coarse, _place(count)) for count in drafts]
-        seconds: Floats = expected * np.exp(self.speed + np.array(factors))
-        return seconds
+    def _seconds(self, step: Step, drafts: int, fine: _Factors, coarse: _Factors) -> float:
+        expected = self.profile(step.requests + step.prefill + drafts)
+        return expected * math.exp(self.speed + _factor(fine, coarse, _place(drafts)))
 
     def _factors(self, step: Step) -> tuple[_Factors, _Factors]:
         """Of steps of its kind, and of all with as many requests."""
@@ -169,7 +169,7 @@ class StepCost:
             return False
         place = _place(step.drafts)
         fine, coarse = self._factors(step)
-        real = math.log(seconds / float(self.profile(step.tokens)))
+        real = math.log(seconds / self.profile(step.tokens))
         if self.steps == 0:  # the profile leaves out what vLLM does around the pass
             self.speed = real
         surprise = real - self.speed - _factor(fine, coarse, place)
