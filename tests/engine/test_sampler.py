@@ -14,7 +14,17 @@ import pytest
 import torch
 from scipy import stats
 
-from engine.sampling import BONUS, DRAFTS, LOGITS, UNDRAFTED, VOCAB, prepare, sample
+from engine.sampling import (
+    BONUS,
+    DRAFTS,
+    LOGITS,
+    UNDRAFTED,
+    VOCAB,
+    plainly_greedy,
+    prepare,
+    sample,
+    verify_both_ways,
+)
 
 
 @pytest.fixture(scope="module")
@@ -77,3 +87,35 @@ def test_vllms_own_kernel_throws_its_result_away() -> None:
     output = torch.full((3,), 7.0)
     _expand_kernel_impl(output, torch.tensor([0.5, 0.8]), torch.tensor([1, 3]), 0, 1)
     assert output.tolist() == [7.0, 7.0, 7.0]
+
+
+def test_greedy_verification_is_vllms(worker: Executor) -> None:
+    """Token for token, ties and all; some drafts are accepted whole, some in part, some not at all."""
+    for seed in range(20):
+        ours, theirs = worker.submit(verify_both_ways, seed).result()
+        assert ours == theirs
+    lengths = {sum(token != -1 for token in row) for row in ours}
+    assert len(lengths) >= 4
+
+
+@pytest.mark.parametrize(
+    ("different", "plain"),
+    [
+        ({}, True),
+        ({"all_greedy": False}, False),
+        ({"max_num_logprobs": 0}, False),
+        ({"logprob_token_ids": {0: [1]}}, False),
+        ({"no_penalties": False}, False),
+        ({"allowed_token_ids_mask": torch.zeros(1)}, False),
+        ({"bad_words_token_ids": {0: [[1]]}}, False),
+        ({"logit_bias": True}, False),
+        ({"min_tokens": True}, False),
+        ({"custom_processor": True}, False),
+    ],
+)
+def test_what_is_plainly_greedy(worker: Executor, different: dict[str, Any], plain: bool) -> None:
+    assert worker.submit(_plainly_greedy, different).result() == plain
+
+
+def _plainly_greedy(different: dict[str, Any]) -> bool:
+    return plainly_greedy(**different)

@@ -26,7 +26,7 @@ from slipstream.planning.step_cost import GUESS, PassProfile, Step, StepCost
 
 logger = logging.getLogger("slipstream")
 
-PATIENCE = 4  # looks at a request without a draft worth verifying, after which it is looked at less often
+PATIENCE = 8  # looks at a request without a draft worth verifying, after which it is looked at less often
 WAITING_LOOKED_AT = 16  # requests, for how many prompt tokens the next step may hold
 
 
@@ -108,15 +108,23 @@ class Scheduler(VllmScheduler):
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
         now = time.perf_counter()
-        if self._planner is not None and self._begun is not None:
-            seconds = now - self._begun - self._drafting_next
-            self._planner.measured(self._step, seconds, self._drafting, self._tokens)
         output = super().schedule(*args, **kwargs)
         if self._planner is not None:
-            self._begun = now if output.total_num_scheduled_tokens else None
-            self._step = self._described(output)
-            self._drafting, self._drafting_next = self._drafting_next, 0.0
+            try:
+                self._measure(now, output)
+            except Exception:
+                self._failed("measuring a step", "nothing is learnt from it")
         return output
+
+    def _measure(self, now: float, output: Any) -> None:
+        """A step begins `now`, and so the one before is over, if the engine did not wait in between."""
+        assert self._planner is not None
+        if self._begun is not None:
+            seconds = now - self._begun - self._drafting_next
+            self._planner.measured(self._step, seconds, self._drafting, self._tokens)
+        self._begun = now if output.total_num_scheduled_tokens else None
+        self._step = self._described(output)
+        self._drafting, self._drafting_next = self._drafting_next, 0.0
 
     def _described(self, output: Any) -> Step:
         requests = len(output.num_scheduled_tokens)
@@ -268,8 +276,10 @@ class Scheduler(VllmScheduler):
 
     def _most_tokens(self, request: Any) -> int:
         """At most K, and never past the request's end, where the last token needs no draft."""
+        wish = self._watched[request.request_id].wish
+        most = self.num_spec_tokens if wish == AUTO else min(wish, self.num_spec_tokens)
         room = min(request.max_tokens - request.num_output_tokens, self.max_model_len - request.num_tokens)
-        return min(self.num_spec_tokens, room - 1)
+        return min(most, room - 1)
 
     def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         if self._composer is not None and request.request_id in self._composer:
