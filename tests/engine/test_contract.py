@@ -75,6 +75,51 @@ CONTRACT = (
     Reliance(
         "vllm.engine.arg_utils:EngineArgs.create_engine_config", parameters=("usage_context", "headless")
     ),
+    Reliance("vllm.plugins:load_endpoint_plugins", parameters=("supported_tasks",)),
+    Reliance("vllm.triton_utils.dispatcher:_rebind_kernels", parameters=("overrides",)),
+    Reliance("vllm.v1.engine.core_client:AsyncMPClient.call_utility_async", parameters=("method", "args")),
+    Reliance("vllm.exceptions:VLLMValidationError"),
+    # slipstream.engine.scheduler, .ahead
+    Reliance("vllm.v1.core.sched.scheduler:Scheduler.schedule", parameters=("throttle_prefills",)),
+    Reliance(
+        "vllm.v1.core.sched.scheduler:Scheduler.update_from_output",
+        parameters=("scheduler_output", "model_runner_output"),
+    ),
+    Reliance(
+        "vllm.v1.core.sched.async_scheduler:AsyncScheduler._update_after_schedule",
+        parameters=("scheduler_output",),
+    ),
+    Reliance(
+        "vllm.v1.core.sched.output:SchedulerOutput",
+        has=(
+            "num_scheduled_tokens",
+            "scheduled_spec_decode_tokens",
+            "total_num_scheduled_tokens",
+            "num_spec_tokens_to_schedule",
+        ),
+    ),
+    Reliance("vllm.v1.core.kv_cache_manager:KVCacheManager.usage"),
+    # slipstream.engine.runner, .profile, .thrift
+    Reliance("vllm.v1.worker.gpu_model_runner:GPUModelRunner._dummy_run"),
+    Reliance(
+        "vllm.v1.worker.gpu_model_runner:GPUModelRunner._sample",
+        parameters=("logits", "spec_decode_metadata"),
+    ),
+    Reliance("vllm.v1.sample.logits_processor:LogitBiasLogitsProcessor"),
+    Reliance("vllm.v1.sample.logits_processor:MinTokensLogitsProcessor"),
+    Reliance(
+        "vllm.v1.sample.metadata:SamplingMetadata",
+        has=(
+            "all_greedy",
+            "max_num_logprobs",
+            "logprob_token_ids",
+            "no_penalties",
+            "allowed_token_ids_mask",
+            "bad_words_token_ids",
+            "thinking_budget_state_holder",
+            "logitsprocs",
+        ),
+    ),
     # slipstream.engine.load
     Reliance(
         "vllm.benchmarks.serve:benchmark",

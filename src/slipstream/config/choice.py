@@ -24,6 +24,8 @@ UNPLANNED_K = 3
 
 # Drafters that can be asked for a draft, or not, at each step. vLLM runs the others at every step, alone.
 COMPOSABLE_METHODS = ("draft_model", "eagle", "eagle3", "medusa", "mlp_speculator")
+# Drafters of vLLM's own for which the number of draft tokens can be planned, a step ahead.
+AHEAD_METHODS = ("draft_model", "eagle", "eagle3")
 # Options of vLLM that only its own way of drafting can follow.
 ALONE_OPTIONS = ("num_speculative_tokens_per_batch_size", "draft_sample_method", "parallel_drafting")
 
@@ -47,6 +49,8 @@ class Choice:
     """Slipstream's free proposers with their options; they compose with each other and with the drafter."""
     plans: bool = False
     """How much is drafted and verified is decided at every step."""
+    ahead: bool = False
+    """It is vLLM's own drafter that is planned, a step ahead."""
     share: str = "off"
     """Between whose requests the suffix proposer shares text."""
     vllm: Mapping[str, Any] = field(default_factory=dict)
@@ -175,7 +179,9 @@ def _choose_drafter(
         options.setdefault("parallel_drafting", True)
     if options.get("parallel_drafting"):
         free = {}
-    plans = config.mode == "auto" and (bool(free) or method == "mlp_speculator")
+    ahead = config.native and config.mode == "auto" and method in AHEAD_METHODS
+    ahead = ahead and not (deployment.scheduler_cls or options.get("parallel_drafting"))
+    plans = ahead or (config.mode == "auto" and (bool(free) or method == "mlp_speculator"))
     offered = offered_tokens(method, checkpoint or target)
     tokens, why_so_many = _num_draft_tokens(config, offered, plans)
     if method == "draft_model" and target and checkpoint and _differ_in_padding(target, checkpoint):
@@ -189,6 +195,7 @@ def _choose_drafter(
         drafter_checkpoint=checkpoint,
         free=free,
         plans=plans,
+        ahead=ahead,
         share=_share(config),
         vllm=options,
     )

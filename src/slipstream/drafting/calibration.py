@@ -18,8 +18,13 @@ LEVELS = 16
 PRIOR = 4.0  # observations that the stated probability is worth
 MEMORY = 500  # observations, about, that a count reaches back
 
+REQUEST_PRIOR = 3.0  # tokens that what is known of all requests is worth against one request's own record
+REQUEST_FADE = 0.9  # per draft
+LEAST_FACTOR, MOST_FACTOR = 0.05, 1.5
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Survival = Sequence[float] | Floats
 
 
 class _Counts:
@@ -72,6 +77,30 @@ class Calibration:
     def learn_all(self, proposer: str, stated: Floats, accepted: Ints, judged: Ints) -> None:
         counts = self._of(proposer)
         _learn(counts.cells, counts.overall, stated, accepted, judged)
+
+
+class Record:
+    """How a proposer does for one request, against what was believed of its drafts: fading counts."""
+
+    __slots__ = ("accepted", "expected")
+
+    def __init__(self) -> None:
+        self.accepted = self.expected = 0.0
+
+    @property
+    def factor(self) -> float:
+        factor = (self.accepted + REQUEST_PRIOR) / (self.expected + REQUEST_PRIOR)
+        return max(LEAST_FACTOR, min(factor, MOST_FACTOR))
+
+    def learn(self, survival: Survival, accepted: int, judged: int) -> None:
+        """Of each token up to the first that was wrong: how likely it was, and whether it was right."""
+        tried = min(judged, accepted + 1)
+        if not tried:
+            return
+        before = [1.0, *survival[: tried - 1]]
+        likely = sum(now / then for now, then in zip(survival[:tried], before, strict=True) if then > 0)
+        self.accepted = REQUEST_FADE * self.accepted + accepted
+        self.expected = REQUEST_FADE * self.expected + likely
 
 
 @compiled

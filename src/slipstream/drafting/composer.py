@@ -16,14 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.drafting.base import Draft, Proposer, RequestInfo
-from slipstream.drafting.calibration import Calibration
+from slipstream.drafting.calibration import Calibration, Record, Survival
 from slipstream.drafting.faults import DRAFTER_STALL_SECONDS, STALL_SECONDS, Faults, is_survival, problem_of
-
-REQUEST_PRIOR = 3.0  # tokens that what is known of all requests is worth against one request's own record
-REQUEST_FADE = 0.9  # per draft
-LEAST_FACTOR, MOST_FACTOR = 0.05, 1.5
-
-Survival = Sequence[float] | NDArray[np.float64]
 
 
 class Policy(Protocol):
@@ -81,30 +75,6 @@ class Tally:
     microseconds: Counter[str] = field(default_factory=Counter)
 
 
-class _Record:
-    """How a proposer does for one request, against what was believed of its drafts: fading counts."""
-
-    __slots__ = ("accepted", "expected")
-
-    def __init__(self) -> None:
-        self.accepted = self.expected = 0.0
-
-    @property
-    def factor(self) -> float:
-        factor = (self.accepted + REQUEST_PRIOR) / (self.expected + REQUEST_PRIOR)
-        return max(LEAST_FACTOR, min(factor, MOST_FACTOR))
-
-    def learn(self, survival: Survival, accepted: int, judged: int) -> None:
-        """Of each token up to the first that was wrong: how likely it was, and whether it was right."""
-        tried = min(judged, accepted + 1)
-        if not tried:
-            return
-        before = [1.0, *survival[: tried - 1]]
-        likely = sum(now / then for now, then in zip(survival[:tried], before, strict=True) if then > 0)
-        self.accepted = REQUEST_FADE * self.accepted + accepted
-        self.expected = REQUEST_FADE * self.expected + likely
-
-
 @dataclass(slots=True)
 class _Offer:
     draft: Draft
@@ -116,7 +86,7 @@ class _Offer:
 class _Running:
     offers: dict[str, _Offer] = field(default_factory=dict)
     """What each proposer offered last; scored when the target has written on."""
-    records: defaultdict[str, _Record] = field(default_factory=lambda: defaultdict(_Record))
+    records: defaultdict[str, Record] = field(default_factory=lambda: defaultdict(Record))
     chosen: str = ""
     """Whose offer is verified."""
     verified: int = 0

@@ -7,6 +7,8 @@ from slipstream.config import Choice
 from slipstream.engine.settings import Settings
 
 SCHEDULER = "slipstream.engine.scheduler.Scheduler"
+AHEAD_SCHEDULER = "slipstream.engine.ahead.Scheduler"
+AHEAD_ASYNC_SCHEDULER = "slipstream.engine.ahead.AsyncScheduler"
 CPU_WORKER = "slipstream.engine.worker.CPUWorker"
 GPU_WORKER = "slipstream.engine.worker.GPUWorker"
 NO_DRAFTER = "slipstream.engine.drafters.NoDrafter"
@@ -26,6 +28,11 @@ def engine_arguments(
         ours["worker_cls"] = CPU_WORKER
     if config and (choice.composes or platform == "cpu"):
         ours |= {"scheduler_cls": SCHEDULER, "async_scheduling": False}
+    if choice.ahead:
+        ours["worker_cls"] = CPU_WORKER if platform == "cpu" else GPU_WORKER
+        asynchronous = platform != "cpu"  # where vLLM schedules ahead by itself
+        ours["scheduler_cls"] = AHEAD_ASYNC_SCHEDULER if asynchronous else AHEAD_SCHEDULER
+        ours["async_scheduling"] = asynchronous
     if choice.composes:
         ours["worker_cls"] = CPU_WORKER if platform == "cpu" else GPU_WORKER
         ours["additional_config"] = {**(additional_config or {}), **settings(choice).as_dict()}

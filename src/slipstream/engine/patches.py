@@ -3,6 +3,7 @@
 Preferred, in this order: an official hook, a subclass by dotted path, a patch here.
 """
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -86,6 +87,30 @@ def mend_top_k_of_nothing() -> None:
     topk_topp_sampler.apply_top_k_only = apply_top_k_only
 
 
+def mend_kernel_search() -> None:
+    """Let a worker start on CPU in a process that has numba loaded.
+
+    Why: vLLM 0.32 looks for its Triton kernels in every loaded module, and stumbles over llvmlite, whose
+    library object answers to any name, `__dict__` included. In a script that imports numba, or where the
+    scheduler runs in the worker's process, no engine starts.
+    """
+    from vllm.triton_utils import dispatcher
+
+    original = dispatcher._rebind_kernels
+    if getattr(original, "of_slipstream", False):
+        return
+
+    def rebind_kernels(overrides: Any) -> None:
+        hidden = {name: sys.modules.pop(name) for name in list(sys.modules) if name.startswith("llvmlite")}
+        try:
+            original(overrides)
+        finally:
+            sys.modules.update(hidden)
+
+    rebind_kernels.of_slipstream = True  # type: ignore[attr-defined]
+    dispatcher._rebind_kernels = rebind_kernels
+
+
 def draft_after_every_step() -> None:
     """Let our scheduler draft once the target has written, with the executor at hand.
 
@@ -146,7 +171,8 @@ def accept_all_sampling() -> None:
 
     def init(self: Any, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
         original(self, vllm_config, *args, **kwargs)
-        if str(vllm_config.scheduler_config.scheduler_cls).startswith("slipstream."):
+        ours = str(vllm_config.scheduler_config.scheduler_cls).startswith("slipstream.engine.scheduler.")
+        if ours:
             self.speculative_config = None  # used for nothing but the refusal
 
     init.of_slipstream = True  # type: ignore[attr-defined]

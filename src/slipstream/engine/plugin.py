@@ -8,8 +8,14 @@ ACTIVE_VARIABLE = "SLIPSTREAM_ACTIVE"  # set around what Slipstream starts
 def register() -> None:
     """Nothing happens in a vLLM that Slipstream has not started."""
     if os.environ.get(ACTIVE_VARIABLE):
-        from slipstream.engine.patches import accept_all_sampling, refuse_unknown_wishes, serve_the_plan
+        from slipstream.engine.patches import (
+            accept_all_sampling,
+            mend_kernel_search,
+            refuse_unknown_wishes,
+            serve_the_plan,
+        )
 
+        mend_kernel_search()
         accept_all_sampling()
         refuse_unknown_wishes()
         serve_the_plan()

@@ -14,6 +14,7 @@ from slipstream.engine.patches import (
 from slipstream.engine.profile import profile_passes
 from slipstream.engine.runner import DraftsWhenAsked, SamplesPlainly, extend
 from slipstream.engine.settings import Settings
+from slipstream.engine.thrift import make_thrifty
 
 logger = logging.getLogger("slipstream")
 
@@ -25,7 +26,10 @@ class _Drafts:
     _profile: dict[str, Any] | None = None
 
     def extend_runner(self: Any) -> None:
-        if self.vllm_config.speculative_config is None or self.use_v2_model_runner:
+        if self.vllm_config.speculative_config is None:
+            return
+        if self.use_v2_model_runner:
+            make_thrifty(self.model_runner)
             return
         drafts = (DraftsWhenAsked,) if Settings.of(self.vllm_config).drafter else ()
         extend(self.model_runner, SamplesPlainly, *drafts)

@@ -26,7 +26,10 @@ def check_proposer(setup: Setup) -> Iterator[Finding]:
     yield Finding("proposer", Status.PASS, f"{reason}, on vLLM's {setup.runner} model runner")
     if choice.composes and setup.runner == "V2":
         reason = "VLLM_USE_V2_MODEL_RUNNER asks for vLLM's V2 model runner, on which proposers do not compose"
-        yield Finding("proposer", Status.FAIL, reason, "unset it, or write one proposer in vLLM's own form")
+        fix = (
+            "unset it, or take a drafter alone, planned a step ahead: speculate {native: true, drafter: ...}"
+        )
+        yield Finding("proposer", Status.FAIL, reason, fix)
     if choice.composes and choice.drafter and setup.deployment.pipeline_parallel_size > 1:
         reason = "with pipeline parallelism a drafter cannot be asked step by step"
         fix = "write it in vLLM's own form (speculative_config), or leave it out"

@@ -86,6 +86,17 @@ def few_words() -> Path:
     return _built("few-words", lambda folder: _write_random_llama(folder, vocab_size=64))
 
 
+def varied_llama() -> Path:
+    """A random Llama of 256 tokens and no tokenizer whose greedy text does not repeat itself: with tied
+    embeddings a random model says one word for ever, and a token out of place would not show."""
+    return _built("varied-llama", _write_varied_llama)
+
+
+def noisy_llama() -> Path:
+    """A drafter for `varied_llama`: the same weights with noise, right about every other time."""
+    return _built("noisy-llama", _write_noisy_llama)
+
+
 def lora_adapter() -> Path:
     """A random LoRA adapter for SmolLM2."""
     return _built("smollm2-lora", _write_lora_adapter, marker="adapter_config.json")
@@ -171,7 +182,7 @@ def _write_padded_drafter(folder: Path) -> None:
     _write_drafter(folder, padding=128)
 
 
-def _write_random_llama(folder: Path, vocab_size: int) -> None:
+def _write_random_llama(folder: Path, vocab_size: int, **settings: Any) -> None:
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -184,11 +195,28 @@ def _write_random_llama(folder: Path, vocab_size: int) -> None:
         num_attention_heads=4,
         num_key_value_heads=2,
         max_position_embeddings=2048,
-        tie_word_embeddings=True,
         bos_token_id=0,
         eos_token_id=None,
+        **{"tie_word_embeddings": True, **settings},
     )
     LlamaForCausalLM(config).save_pretrained(folder)
+
+
+def _write_varied_llama(folder: Path) -> None:
+    _write_random_llama(folder, vocab_size=256, tie_word_embeddings=False, initializer_range=0.12)
+
+
+def _write_noisy_llama(folder: Path) -> None:
+    import torch
+    from transformers import LlamaForCausalLM
+
+    model = LlamaForCausalLM.from_pretrained(varied_llama(), dtype=torch.float32)
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.dim() > 1:
+                weight.add_(0.05 * weight.std() * torch.randn_like(weight))
+    model.save_pretrained(folder)
 
 
 def _write_tiny_llama(folder: Path) -> None:

@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 
 from slipstream.drafting import Draft, Proposer, RequestInfo
+from slipstream.drafting import calibration as calibrating
 from slipstream.drafting import composer as composing
-from slipstream.drafting.composer import LEAST_FACTOR, MOST_FACTOR, Chosen, Composer, Survival
+from slipstream.drafting.calibration import LEAST_FACTOR, MOST_FACTOR, Survival
+from slipstream.drafting.composer import Chosen, Composer
 from slipstream.drafting.faults import FAULTS_UNTIL_OFF
 from slipstream.drafting.ngram import NgramProposer
 from slipstream.drafting.suffix import SuffixProposer
@@ -215,8 +217,8 @@ def test_a_request_for_which_a_proposer_is_wrong_has_its_own_record() -> None:
 
 
 def test_a_record_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(composing, "REQUEST_PRIOR", 0.01)
-    record = composing._Record()
+    monkeypatch.setattr(calibrating, "REQUEST_PRIOR", 0.01)
+    record = calibrating.Record()
     assert record.factor == 1.0
     for _ in range(100):
         record.learn([0.9], 0, 1)
@@ -227,13 +229,13 @@ def test_a_record_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_record_counts_up_to_the_first_wrong_token() -> None:
-    record = composing._Record()
+    record = calibrating.Record()
     record.learn([0.8, 0.4, 0.3], 1, 3)
     assert record.accepted == 1
     assert record.expected == pytest.approx(0.8 + 0.5), "nothing is known of the third"
     record.learn([0.8, 0.4, 0.3], 2, 2)
-    assert record.accepted == pytest.approx(composing.REQUEST_FADE + 2)
-    assert record.expected == pytest.approx(composing.REQUEST_FADE * 1.3 + 1.3)
+    assert record.accepted == pytest.approx(calibrating.REQUEST_FADE + 2)
+    assert record.expected == pytest.approx(calibrating.REQUEST_FADE * 1.3 + 1.3)
 
 
 def test_what_a_costly_proposer_is_expected_to_bring_is_learnt() -> None:

@@ -8,6 +8,8 @@ import pytest
 
 from slipstream.config import Choice, Deployment, choose, read_speculation
 from slipstream.engine.arguments import (
+    AHEAD_ASYNC_SCHEDULER,
+    AHEAD_SCHEDULER,
     CPU_WORKER,
     GPU_WORKER,
     MLP_SPECULATOR,
@@ -44,6 +46,16 @@ def test_auto_is_free_proposers_and_a_planner() -> None:
     told = Settings.of(SimpleNamespace(additional_config=made["additional_config"]))
     assert (list(told.free), told.drafter, told.share) == (["ngram", "suffix"], "", "off")
     assert told.plans
+
+
+def test_vllms_own_drafter_is_planned_ahead(tmp_path: Path) -> None:
+    asked = {"speculate": {"native": True, "drafter": {"model": write_model(tmp_path / "d")}}}
+    choice = choose(read_speculation(asked)[0], Deployment("m"), None)
+    assert (choice.ahead, choice.plans, choice.composes) == (True, True, False)
+    on_cpu, on_gpu = engine_arguments(choice, "cpu"), engine_arguments(choice, "cuda")
+    assert (on_cpu["scheduler_cls"], on_cpu["async_scheduling"]) == (AHEAD_SCHEDULER, False)
+    assert (on_gpu["scheduler_cls"], on_gpu["async_scheduling"]) == (AHEAD_ASYNC_SCHEDULER, True)
+    assert (on_cpu["worker_cls"], on_gpu["worker_cls"]) == (CPU_WORKER, GPU_WORKER)
 
 
 def test_what_is_fixed_or_vllms_own_is_not_planned(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from slipstream.drafting import Draft, Proposer, RequestInfo
-from slipstream.drafting.composer import Composer, Survival
+from slipstream.drafting.calibration import Survival
+from slipstream.drafting.composer import Composer
 from slipstream.planning.planner import Plan, Planner
 from slipstream.planning.step_cost import PassProfile, Step, StepCost
 

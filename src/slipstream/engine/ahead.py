@@ -1,0 +1,143 @@
+"""Planning for vLLM's own drafters, a step ahead: on its V2 model runner, and with asynchronous scheduling.
+
+There the drafts never reach the scheduler, and the next step may be scheduled before this one has ended. What
+can be said, once a step has been scheduled and before it runs, is how many tokens the drafter drafts at its
+end and how many of them each of its requests has verified in the next step. That is planned from how often
+the drafter's tokens were accepted, for each request and for all. Drafting is part of the step here, so what
+it costs is learnt with what verifying costs.
+"""
+
+import logging
+import time
+from typing import Any
+
+import numpy as np
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler as VllmAsyncScheduler
+from vllm.v1.core.sched.scheduler import Scheduler as VllmScheduler
+from vllm.v1.outputs import DraftTokenIds
+
+from slipstream.drafting.calibration import Calibration, Record
+from slipstream.engine.wishes import AUTO, OFF, wish_of
+from slipstream.planning.planner import Planner
+from slipstream.planning.step_cost import Step, StepCost
+
+logger = logging.getLogger("slipstream")
+
+SURVIVAL_PER_TOKEN = 0.7  # before anything has been seen
+TRY_EVERY = 100  # steps without drafts, after which one token is drafted to see whether it is right now
+
+
+class PlansAhead:
+    """Mixed into a scheduler of vLLM's, before its own class."""
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._planner = Planner(StepCost())
+        self._calibration = Calibration()
+        self._records: dict[str, Record] = {}
+        self._planned: dict[str, int] = {}  # for each request, in the last step that had it
+        self._since_drafts = 0  # steps
+        self._begun: float | None = None
+        self._failures = 0
+        self._stated = np.array([SURVIVAL_PER_TOKEN ** (j + 1) for j in range(self.num_spec_tokens)])
+        # Else vLLM pads a request that joins with one token to the full K, and counts the padding as drafts.
+        self.dynamic_sd_lookup = [self.num_spec_tokens] * (self.scheduler_config.max_num_seqs + 1)
+
+    def _update_after_schedule(self: Any, scheduler_output: Any) -> None:
+        if scheduler_output.num_scheduled_tokens:
+            try:
+                lengths = self.plan(list(scheduler_output.num_scheduled_tokens))
+            except Exception:
+                self._failed("planning", "the step after this one has no drafts")
+                lengths = dict.fromkeys(scheduler_output.num_scheduled_tokens, 0)
+            self._planned |= lengths
+            most = max(lengths.values())
+            if self.parallel_config.data_parallel_size > 1:
+                most = self.num_spec_tokens  # engines that draft in step with each other must draft alike
+            scheduler_output.num_spec_tokens_to_schedule = most
+        super()._update_after_schedule(scheduler_output)  # type: ignore[misc]
+
+    def plan(self: Any, request_ids: list[str]) -> dict[str, int]:
+        """How many draft tokens each of these requests has verified in its next step."""
+        wishes = {request_id: wish_of(self.requests.get(request_id)) for request_id in request_ids}
+        may = [request_id for request_id, wish in wishes.items() if wish != OFF]
+        factors = np.array([self._records.setdefault(r, Record()).factor for r in may])
+        rows = np.tile(self._stated, (len(may), 1))
+        _, expected = self._calibration.survival_of_all("drafter", rows, factors)
+        pinned = {r: min(wishes[r], self.num_spec_tokens) for r in may if wishes[r] != AUTO}
+        context = int(self.kv_cache_manager.usage * (self.cache_config.num_gpu_blocks or 0) * self.block_size)
+        self._planner.upcoming(Step(len(request_ids), 0, 0, context), pinned)
+        lengths = dict.fromkeys(request_ids, 0)
+        if self._planner.guard.allows or pinned:
+            lengths |= self._planner.lengths(dict(zip(may, expected.tolist(), strict=True)))
+        self._since_drafts = 0 if any(lengths.values()) else self._since_drafts + 1
+        if self._since_drafts >= TRY_EVERY:
+            self._since_drafts = 0
+            lengths |= dict.fromkeys(may, 1)
+        return lengths
+
+    def update_from_output(self: Any, scheduler_output: Any, model_runner_output: Any) -> Any:
+        try:
+            self._learn(scheduler_output, model_runner_output)
+        except Exception:
+            self._failed("learning from a step", "nothing is learnt from it")
+        result = super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
+        if not self.requests:
+            self._begun = None  # the engine waits: that is no step
+        return result
+
+    def _learn(self: Any, scheduler_output: Any, model_runner_output: Any) -> None:
+        written = {
+            request_id: len(model_runner_output.sampled_token_ids[row])
+            for request_id, row in model_runner_output.req_id_to_index.items()
+        }
+        verified = {r: len(drafts) for r, drafts in scheduler_output.scheduled_spec_decode_tokens.items()}
+        for request_id, count in verified.items():
+            if count and written.get(request_id) and request_id in self._records:
+                accepted = written[request_id] - 1
+                judged = min(count, accepted + 1)
+                believed = self._calibration.survival("drafter", self._stated[:count].tolist())
+                self._records[request_id].learn(believed, accepted, judged)
+                self._calibration.learn("drafter", self._stated[:count].tolist(), accepted, judged)
+        now = time.perf_counter()
+        if self._begun is not None and written:
+            requests, drafts = len(scheduler_output.num_scheduled_tokens), sum(verified.values())
+            prefill = max(scheduler_output.total_num_scheduled_tokens - requests - drafts, 0)
+            step = Step(requests, drafts, prefill)
+            self._planner.measured(step, now - self._begun, 0.0, sum(written.values()))
+        self._begun = now
+
+    def _free_request(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
+        self._records.pop(request.request_id, None)
+        self._planned.pop(request.request_id, None)
+        return super()._free_request(request, *args, **kwargs)  # type: ignore[misc]
+
+    def _failed(self, what: str, consequence: str) -> None:
+        """A fault of our own: counted, logged once, and the requests go on."""
+        if not self._failures:
+            logger.exception("%s failed; %s", what, consequence)
+        self._failures += 1
+
+
+class Scheduler(PlansAhead, VllmScheduler):
+    """Drafts (on V2 as many placeholders) come back after the step and are cut to the plan."""
+
+    def update_draft_token_ids(self, draft_token_ids: DraftTokenIds) -> None:
+        drafts = [
+            tokens[: self._planned.get(request_id, 0)]
+            for request_id, tokens in zip(
+                draft_token_ids.req_ids, draft_token_ids.draft_token_ids, strict=False
+            )
+        ]
+        super().update_draft_token_ids(DraftTokenIds(draft_token_ids.req_ids, drafts))
+
+
+class AsyncScheduler(PlansAhead, VllmAsyncScheduler):
+    """The next step is scheduled before this one's drafts exist: the number of placeholders is the plan."""
+
+    def _update_after_schedule(self, scheduler_output: Any) -> None:
+        super()._update_after_schedule(scheduler_output)
+        for request_id in scheduler_output.num_scheduled_tokens:
+            request = self.requests[request_id]
+            if not request.is_prefill_chunk:
+                request.spec_token_ids = [-1] * self._planned[request_id]  # vLLM's list is shared by all
