@@ -45,6 +45,7 @@ def measure(model: str, folder: Path) -> list[dict[str, Any]]:
         loads=[Load(concurrency=load) for load in sorted({load for _, load in RAMP})],
         rounds=ROUNDS,
         requests_per_round=1,
+        waves=1,
         max_tokens=MAX_TOKENS,
         temperature=0.0,
         ignore_eos=True,

@@ -23,9 +23,11 @@ class Load:
     def name(self) -> str:
         return f"{self.concurrency} at once" if self.concurrency else f"{self.rate:g}/s"
 
-    def requests_per_round(self, at_least: int) -> int:
-        """One per request in flight, or what arrives in ten seconds."""
-        return max(at_least, self.concurrency or math.ceil(OPEN_LOOP_SECONDS * (self.rate or 0)))
+    def requests_per_round(self, at_least: int, waves: int = 1) -> int:
+        """`waves` per request in flight, or what arrives in ten seconds."""
+        return max(
+            at_least, waves * (self.concurrency or 0) or math.ceil(OPEN_LOOP_SECONDS * (self.rate or 0))
+        )
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ class Plan:
     loads: Sequence[Load]
     rounds: int
     requests_per_round: int
+    waves: int
+    """Requests per round for each one in flight."""
     max_tokens: int
     temperature: float
     ignore_eos: bool
@@ -69,6 +73,7 @@ class Plan:
             "loads": [{"concurrency": load.concurrency, "rate": load.rate} for load in self.loads],
             "rounds": self.rounds,
             "requests_per_round": self.requests_per_round,
+            "waves": self.waves,
             "max_tokens": self.max_tokens,
             "temperature": self.temperature,
             "ignore_eos": self.ignore_eos,

@@ -121,7 +121,7 @@ class Bench:
         self._form = request_form(servers[plan.arms[0].name], plan.model)
 
     def round(self, cell: Cell, number: int) -> Round:
-        count = cell.load.requests_per_round(self._plan.requests_per_round)
+        count = cell.load.requests_per_round(self._plan.requests_per_round, self._plan.waves)
         requests = [self._form(request) for request in cell.workload.take(number * count, count)]
         if cell.key not in self._warm:
             short = [Request(r.messages, r.prompt, WARM_UP_TOKENS) for r in requests]

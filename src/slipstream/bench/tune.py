@@ -290,6 +290,7 @@ class Tuning:
             loads=[Load(concurrency=load) for load in self.loads],
             rounds=CONFIRM_ROUNDS,
             requests_per_round=1,
+            waves=1,
             max_tokens=self.max_tokens,
             temperature=0.0,
             ignore_eos=False,

@@ -48,6 +48,14 @@ def bench(
             min=1, help="Requests per round, at least; one per request in flight, or ten seconds' worth."
         ),
     ] = 1,
+    waves: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Requests per round for each one in flight. With 1 a round ends with the slowest alone, "
+            "whatever the others gained; with 3 it is more like steady traffic.",
+        ),
+    ] = 1,
     max_tokens: Annotated[int, typer.Option(min=2, help="Longest answer.")] = 64,
     temperature: Annotated[float, typer.Option(min=0.0, help="At 0 (greedy) the texts are compared.")] = 0.0,
     ignore_eos: Annotated[
@@ -94,6 +102,7 @@ def bench(
         loads=loads,
         rounds=rounds,
         requests_per_round=requests,
+        waves=waves,
         max_tokens=max_tokens,
         temperature=temperature,
         ignore_eos=ignore_eos,

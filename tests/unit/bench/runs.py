@@ -56,8 +56,8 @@ def description(arms: Sequence[str], workloads: Sequence[str], concurrency: Sequ
             "arms": [{"name": a, "speculate": "off", "environment": {}, "flags": []} for a in arms],
             "workloads": [{"name": w, "requests": 24, "fingerprint": "f"} for w in workloads],
             "loads": [{"concurrency": c, "rate": None} for c in concurrency],
-            "rounds": 6, "requests_per_round": 1, "max_tokens": 48, "temperature": 0.0, "ignore_eos": False,
-            "flags": ["--enforce-eager"],
+            "rounds": 6, "requests_per_round": 1, "waves": 1, "max_tokens": 48, "temperature": 0.0,
+            "ignore_eos": False, "flags": ["--enforce-eager"],
         },
         "sessions": [session],
     }  # fmt: skip

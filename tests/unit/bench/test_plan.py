@@ -15,7 +15,8 @@ def plan(**changes: Any) -> Plan:
     settings: dict[str, Any] = {
         "model": "m", "arms": [Arm("bare"), Arm("a", "fixed:3"), Arm("b", "fixed:5")],
         "workloads": [load_workload("chat", 8, "")], "loads": [Load(concurrency=4)], "rounds": 2,
-        "requests_per_round": 1, "max_tokens": 8, "temperature": 0.0, "ignore_eos": False, "flags": [],
+        "requests_per_round": 1, "waves": 1, "max_tokens": 8, "temperature": 0.0,
+        "ignore_eos": False, "flags": [],
     }  # fmt: skip
     return Plan(**{**settings, **changes})
 
@@ -29,6 +30,7 @@ def test_every_arm_is_first_and_last_equally_often() -> None:
 def test_requests_per_round() -> None:
     assert Load(concurrency=16).requests_per_round(1) == 16
     assert Load(concurrency=2).requests_per_round(5) == 5
+    assert Load(concurrency=16).requests_per_round(1, waves=3) == 48
     assert Load(rate=0.5).requests_per_round(1) == 5
 
 
