@@ -284,8 +284,7 @@ class Scheduler(VllmScheduler):
     def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         if self._composer is not None and request.request_id in self._composer:
             try:
-                if self._share != "off":
-                    self._observe(request)  # its last tokens, for those that may draft from them later
+                self._observe(request)  # its last tokens: to score the last drafts, and for the shared texts
                 self._composer.forget(request.request_id)
             except Exception:
                 self._failed("forgetting a request", "its text may stay in memory")
