@@ -171,7 +171,7 @@ class Planner:
     def lengths(self, survival: Mapping[str, Survival]) -> dict[str, int]:
         """How many of each request's draft tokens are verified."""
         if not survival:
-            self._record_nothing()
+            self._record(0, 0, 0.0, self.cost.bare(self._next), "nothing offered")
             return {}
         settled = {r: min(self._pinned[r], len(survival[r])) for r in survival if r in self._pinned}
         free = [request for request in survival if request not in settled]
@@ -184,36 +184,37 @@ class Planner:
         likeliest.cumsum(out=gains[1:])
         gains += sum(sum(survival[request][:k]) for request, k in settled.items())
         seconds = self.cost.by_drafts(self._next, step.drafts + offered)[step.drafts :]
-        rates = self._values(gains, seconds, self.drafting)
-        count, why = int(rates.argmax()), "most tokens/s"
-        if not offered:
-            why = "asked for" if settled else "nothing offered"
-        elif not _is_more(rates[count], rates[0]):
-            count, why = 0, "not worth its time"
-        if not self.guard.allows and count:
-            count, why = 0, "paused: it was losing"
-        elif count and not settled and self._bare_is_due(step.requests):
-            count, why = 0, "to measure a bare step"
-        elif self.guard.allows and self._is_unknown(step, count, good := _good(likeliest), seconds):
-            self._tried += float(seconds[good] - seconds[count])
-            count, why = good, "to measure verifying"
+        count, why = self._choose(step, gains, seconds, likeliest)
         taken = _take(values, lengths, likeliest[count - 1] if count else 2.0, count)
-        verified = step.drafts + count
-        self.plans.append(
-            Plan(
-                self._steps, step.requests, step.prefill, step.drafts + offered, verified,
-                step.requests + float(gains[count]), float(seconds[count]) + self.drafting, float(seconds[0]),
-                self._passes, why,
-            )
-        )  # fmt: skip
+        self._record(
+            step.drafts + offered, step.drafts + count, float(gains[count]), float(seconds[count]), why
+        )
         return settled | dict(zip(free, taken.tolist(), strict=True))
 
-    def _record_nothing(self) -> None:
-        step, bare = self._next, self.cost.bare(self._next)
+    def _choose(self, step: Step, gains: Floats, seconds: Floats, likeliest: Floats) -> tuple[int, str]:
+        """How many of the likeliest tokens to verify, beside those that are settled, and why."""
+        if not len(likeliest):
+            return 0, "asked for" if step.drafts else "nothing offered"
+        if not self.guard.allows:
+            return 0, "paused: it was losing"
+        rates = self._values(gains, seconds, self.drafting)
+        count = int(rates.argmax())
+        if not _is_more(rates[count], rates[0]):
+            count = 0
+        if count and not step.drafts and self._bare_is_due(step.requests):
+            return 0, "to measure a bare step"
+        good = int(np.searchsorted(-likeliest, -GOOD))
+        if self._is_unknown(step, count, good, seconds):
+            self._tried += float(seconds[good] - seconds[count])
+            return good, "to measure verifying"
+        return count, "most tokens/s" if count else "not worth its time"
+
+    def _record(self, offered: int, verified: int, gain: float, seconds: float, why: str) -> None:
+        step = self._next
         self.plans.append(
             Plan(
-                self._steps, step.requests, step.prefill, 0, 0, float(step.requests),
-                bare + self.drafting, bare, self._passes, "nothing offered",
+                self._steps, step.requests, step.prefill, offered, verified, step.requests + gain,
+                seconds + self.drafting, self.cost.bare(step), self._passes, why,
             )
         )  # fmt: skip
 
@@ -289,11 +290,6 @@ class Planner:
 
 def _is_more(rate: float, than: float) -> bool:
     return rate > than + WORTH_IT * abs(than)
-
-
-def _good(likeliest: Floats) -> int:
-    """How many tokens are worth trying out."""
-    return int(np.searchsorted(-likeliest, -GOOD))
 
 
 @numba.njit(cache=True, nogil=True)
