@@ -25,9 +25,9 @@ class Load:
 
     def requests_per_round(self, at_least: int, waves: int = 1) -> int:
         """`waves` per request in flight, or what arrives in ten seconds."""
-        return max(
-            at_least, waves * (self.concurrency or 0) or math.ceil(OPEN_LOOP_SECONDS * (self.rate or 0))
-        )
+        if self.concurrency:
+            return max(at_least, waves * self.concurrency)
+        return max(at_least, math.ceil(OPEN_LOOP_SECONDS * (self.rate or 0)))
 
 
 @dataclass(frozen=True)

@@ -62,3 +62,13 @@ class Proposer(ABC):
         """Only for a proposer that is not free: what it thinks its next draft is worth, before it is asked.
         The estimate is corrected by what is seen to be accepted."""
         raise NotImplementedError
+
+
+def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many first tokens are the same."""
+    length = 0
+    for x, y in zip(a, b, strict=False):
+        if x != y:
+            break
+        length += 1
+    return length

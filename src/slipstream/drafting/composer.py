@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.drafting.base import Draft, Proposer, RequestInfo
+from slipstream.drafting.base import Draft, Proposer, RequestInfo, common_prefix
 from slipstream.drafting.calibration import Calibration, Record, Survival
 from slipstream.drafting.faults import DRAFTER_STALL_SECONDS, STALL_SECONDS, Faults, is_survival, problem_of
 
@@ -253,7 +253,7 @@ class Composer:
         """What was offered against what the target wrote: all that is known of it, chosen or not."""
         for proposer, offer in running.offers.items():
             judged = min(len(offer.draft.tokens), len(written))
-            accepted = _common_prefix(offer.draft.tokens, written)
+            accepted = common_prefix(offer.draft.tokens, written)
             scores = self._scores[proposer]
             scores.stated.append(offer.draft.survival)
             scores.accepted.append(accepted)
@@ -280,12 +280,3 @@ def _matrix(rows: Sequence[Survival]) -> NDArray[np.float64]:
     for at, row in enumerate(rows):
         matrix[at, : len(row)] = row
     return matrix
-
-
-def _common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
-    length = 0
-    for x, y in zip(a, b, strict=False):
-        if x != y:
-            break
-        length += 1
-    return length

@@ -7,7 +7,6 @@ the drafter's tokens were accepted, for each request and for all. Drafting is pa
 it costs is learnt with what verifying costs.
 """
 
-import logging
 import time
 from typing import Any
 
@@ -17,17 +16,15 @@ from vllm.v1.core.sched.scheduler import Scheduler as VllmScheduler
 from vllm.v1.outputs import DraftTokenIds
 
 from slipstream.drafting.calibration import Calibration, Record
+from slipstream.engine.planning import Plans, stated_survival
 from slipstream.engine.wishes import AUTO, OFF, wish_of
 from slipstream.planning.planner import Planner
 from slipstream.planning.step_cost import Step, StepCost
 
-logger = logging.getLogger("slipstream")
-
-SURVIVAL_PER_TOKEN = 0.7  # before anything has been seen
 TRY_EVERY = 100  # steps without drafts, after which one token is drafted to see whether it is right now
 
 
-class PlansAhead:
+class PlansAhead(Plans):
     """Mixed into a scheduler of vLLM's, before its own class."""
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -38,8 +35,7 @@ class PlansAhead:
         self._planned: dict[str, int] = {}  # for each request, in the last step that had it
         self._since_drafts = 0  # steps
         self._begun: float | None = None
-        self._failures = 0
-        self._stated = np.array([SURVIVAL_PER_TOKEN ** (j + 1) for j in range(self.num_spec_tokens)])
+        self._stated = stated_survival(self.num_spec_tokens)
         # Else vLLM pads a request that joins with one token to the full K, and counts the padding as drafts.
         self.dynamic_sd_lookup = [self.num_spec_tokens] * (self.scheduler_config.max_num_seqs + 1)
 
@@ -65,8 +61,7 @@ class PlansAhead:
         rows = np.tile(self._stated, (len(may), 1))
         _, expected = self._calibration.survival_of_all("drafter", rows, factors)
         pinned = {r: min(wishes[r], self.num_spec_tokens) for r in may if wishes[r] != AUTO}
-        context = int(self.kv_cache_manager.usage * (self.cache_config.num_gpu_blocks or 0) * self.block_size)
-        self._planner.upcoming(Step(len(request_ids), 0, 0, context), pinned)
+        self._planner.upcoming(Step(len(request_ids), 0, 0, self._context()), pinned)
         lengths = dict.fromkeys(request_ids, 0)
         if self._planner.guard.allows or pinned:
             lengths |= self._planner.lengths(dict(zip(may, expected.tolist(), strict=True)))
@@ -96,14 +91,13 @@ class PlansAhead:
             if count and written.get(request_id) and request_id in self._records:
                 accepted = written[request_id] - 1
                 judged = min(count, accepted + 1)
-                believed = self._calibration.survival("drafter", self._stated[:count].tolist())
+                stated = self._stated[:count]
+                believed = self._calibration.survival("drafter", stated)
                 self._records[request_id].learn(believed, accepted, judged)
-                self._calibration.learn("drafter", self._stated[:count].tolist(), accepted, judged)
+                self._calibration.learn("drafter", stated, accepted, judged)
         now = time.perf_counter()
         if self._begun is not None and written:
-            requests, drafts = len(scheduler_output.num_scheduled_tokens), sum(verified.values())
-            prefill = max(scheduler_output.total_num_scheduled_tokens - requests - drafts, 0)
-            step = Step(requests, drafts, prefill)
+            step = self._described(scheduler_output)
             self._planner.measured(step, now - self._begun, 0.0, sum(written.values()))
         self._begun = now
 
@@ -111,12 +105,6 @@ class PlansAhead:
         self._records.pop(request.request_id, None)
         self._planned.pop(request.request_id, None)
         return super()._free_request(request, *args, **kwargs)  # type: ignore[misc]
-
-    def _failed(self, what: str, consequence: str) -> None:
-        """A fault of our own: counted, logged once, and the requests go on."""
-        if not self._failures:
-            logger.exception("%s failed; %s", what, consequence)
-        self._failures += 1
 
 
 class Scheduler(PlansAhead, VllmScheduler):

@@ -5,7 +5,7 @@ from typing import Any
 from fastapi import FastAPI, HTTPException
 from starlette.requests import Request
 
-PATH = "/slipstream/plan"
+from slipstream.ops.explain import PATH
 
 
 class PlanEndpoint:

@@ -11,6 +11,7 @@ import torch
 from vllm.v1.outputs import SamplerOutput
 from vllm.v1.sample.logits_processor import LogitBiasLogitsProcessor, MinTokensLogitsProcessor
 
+from slipstream.drafting.base import common_prefix
 from slipstream.engine.drafter_cache import DrafterCache
 from slipstream.engine.drafters import MLPSpeculatorDrafter
 
@@ -76,7 +77,7 @@ def verify_greedily(logits: torch.Tensor, metadata: Any) -> SamplerOutput:
     at = first = 0  # in `best`, of which each request has one more than drafts; and in `drafts`
     for count in metadata.num_draft_tokens:
         own, drafted = best[at : at + count + 1], drafts[first : first + count]
-        kept = next((i for i, (a, b) in enumerate(zip(own, drafted, strict=False)) if a != b), count)
+        kept = common_prefix(own, drafted)
         rows.append(own[: kept + 1] + [NO_TOKEN] * (metadata.max_spec_len - kept))
         at, first = at + count + 1, first + count
     return SamplerOutput(torch.tensor(rows, dtype=torch.int32), logprobs_tensors=None)

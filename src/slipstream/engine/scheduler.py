@@ -7,7 +7,6 @@ the planner decides how much of all that is done; it learns from the times of th
 """
 
 import itertools
-import logging
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,12 +18,11 @@ from slipstream.drafting.base import Draft, Proposer, RequestInfo
 from slipstream.drafting.composer import EVERYTHING, Chosen, Composer
 from slipstream.drafting.registry import make_proposer
 from slipstream.engine.patches import draft_after_every_step
+from slipstream.engine.planning import Plans, stated_survival
 from slipstream.engine.settings import Settings
 from slipstream.engine.wishes import AUTO, OFF, wish_of
 from slipstream.planning.planner import Planner
 from slipstream.planning.step_cost import GUESS, PassProfile, Step, StepCost
-
-logger = logging.getLogger("slipstream")
 
 PATIENCE = 8  # looks at a request without a draft worth verifying, after which it is looked at less often
 WAITING_LOOKED_AT = 16  # requests, for how many prompt tokens the next step may hold
@@ -34,7 +32,6 @@ class WorkerDrafter(Proposer):
     """Stands in for the drafter, whose weights are in the workers."""
 
     free = False
-    SURVIVAL_PER_TOKEN = 0.7  # before anything has been seen
     KEEP_UP = ("eagle", "eagle3")  # they must see every step, wanted or not
 
     def __init__(self, method: str) -> None:
@@ -61,7 +58,7 @@ class WorkerDrafter(Proposer):
         pass
 
     def expected_survival(self, most: int) -> list[float]:
-        return [self.SURVIVAL_PER_TOKEN ** (j + 1) for j in range(most)]
+        return stated_survival(most)
 
 
 class _Watched:
@@ -75,7 +72,7 @@ class _Watched:
         self.disappointments = 0  # looks in a row that brought nothing worth verifying
 
 
-class Scheduler(VllmScheduler):
+class Scheduler(Plans, VllmScheduler):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         settings = Settings.of(self.vllm_config)
@@ -86,7 +83,6 @@ class Scheduler(VllmScheduler):
         self._drafter: WorkerDrafter | None = None
         self._watched: dict[str, _Watched] = {}
         self._turn = 0  # of the requests that are looked at less often
-        self._failures = 0
         self._steps = 0
         self._seconds = 0.0  # spent on drafting in this process, waiting for the drafter included
         self._begun: float | None = None  # when the step was scheduled, if one is under way
@@ -125,16 +121,6 @@ class Scheduler(VllmScheduler):
         self._begun = now if output.total_num_scheduled_tokens else None
         self._step = self._described(output)
         self._drafting, self._drafting_next = self._drafting_next, 0.0
-
-    def _described(self, output: Any) -> Step:
-        requests = len(output.num_scheduled_tokens)
-        drafts = sum(map(len, output.scheduled_spec_decode_tokens.values()))
-        prefill = output.total_num_scheduled_tokens - requests - drafts
-        return Step(requests, drafts, prefill, self._context())
-
-    def _context(self) -> int:
-        """Tokens in the cache, about."""
-        return int(self.kv_cache_manager.usage * (self.cache_config.num_gpu_blocks or 0) * self.block_size)
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         if self._planner is not None:
@@ -231,12 +217,6 @@ class Scheduler(VllmScheduler):
         for request_id in wanted:
             state = self._watched[request_id]
             state.disappointments = 0 if request_id in chosen else state.disappointments + 1
-
-    def _failed(self, what: str, consequence: str) -> None:
-        """A fault of our own: counted, logged once, and the requests go on."""
-        if not self._failures:
-            logger.exception("%s failed; %s", what, consequence)
-        self._failures += 1
 
     def report(self) -> dict[str, Any]:
         """Counts by proposer since the engine's start, and what the planner believes."""

@@ -11,7 +11,8 @@ from slipstream.config import Choice, Deployment
 from slipstream.config.deployment import read_config_file
 from slipstream.engine import environment
 from slipstream.engine.arguments import engine_arguments
-from slipstream.engine.patches import accept_all_sampling, refuse_unknown_wishes, when_configured
+from slipstream.engine.patches import when_configured
+from slipstream.engine.plugin import register
 from slipstream.engine.report import report_choice, report_engine
 from slipstream.ops.doctor import Examination
 from slipstream.ops.host import installed_vllm
@@ -55,8 +56,7 @@ def _prepared(
     surroundings = _surroundings(deployment, choice, platform)
     report_choice(choice, examination.warned, surroundings, notes)
     with environment.applied(surroundings), when_configured(report_engine):
-        accept_all_sampling()
-        refuse_unknown_wishes()
+        register()
         yield engine_arguments(choice, platform, deployment.additional_config)
 
 

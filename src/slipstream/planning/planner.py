@@ -283,7 +283,6 @@ class Planner:
         if not step.prefill:
             since, seen = self._since_bare.get(step.requests, (0, 0))
             self._since_bare[step.requests] = (since + 1, seen) if step.drafts else (0, seen + 1)
-        if not step.prefill:
             rate = tokens / (seconds + drafting)
             self._rate += (rate - self._rate) / (RATE_MEMORY if self._rate else 1)
 
