@@ -4,7 +4,7 @@ import gzip
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from itertools import pairwise
 from pathlib import Path
@@ -17,6 +17,7 @@ from slipstream.errors import ConfigError
 SHIPPED = ("chat", "code", "math", "summarise", "edit", "rag")
 VLLM_PROMPTS = 64  # taken from a dataset loader of vLLM
 
+GOLDEN = 0.618034  # its multiples fill the unit interval evenly, however many there are
 COMPLETE = "Complete the following Python function. Return the whole function.\n\n```python\n{}\n```"
 
 
@@ -29,6 +30,20 @@ class Workload:
     def fingerprint(self) -> str:
         """Tells whether a resumed run has the same requests; the text itself is not written anywhere."""
         return fingerprint([[r.messages, r.prompt, r.max_tokens] for r in self.requests])
+
+    def spread(self, share: float) -> "Workload":
+        """The same requests with limits of their answers spread evenly over +- `share`. With one limit for
+        all, requests that start together end together."""
+        limits = [
+            round(r.max_tokens * (1 + share * (2 * (i * GOLDEN % 1) - 1)))
+            for i, r in enumerate(self.requests)
+        ]
+        return replace(
+            self,
+            requests=tuple(
+                replace(r, max_tokens=max(limit, 2)) for r, limit in zip(self.requests, limits, strict=True)
+            ),
+        )
 
     def take(self, start: int, count: int) -> list[Request]:
         """`count` requests from `start` on, beginning again at the end."""

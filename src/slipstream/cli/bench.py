@@ -57,6 +57,15 @@ def bench(
         ),
     ] = 1,
     max_tokens: Annotated[int, typer.Option(min=2, help="Longest answer.")] = 64,
+    spread: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            max=1.0,
+            help="Let --max-tokens vary by +- this share from request to request, for all arms alike. At 0 "
+            "bare vLLM's requests start and end together, which traffic does not.",
+        ),
+    ] = 0.0,
     temperature: Annotated[float, typer.Option(min=0.0, help="At 0 (greedy) the texts are compared.")] = 0.0,
     ignore_eos: Annotated[
         bool, typer.Option("--ignore-eos", help="Go on to --max-tokens. Text past its end repeats itself.")
@@ -98,7 +107,9 @@ def bench(
     plan = Plan(
         model=model,
         arms=read_arms(arm or [], arms),
-        workloads=load_workloads(workload or ["chat", "code", "edit"], max_tokens, model),
+        workloads=[
+            w.spread(spread) for w in load_workloads(workload or ["chat", "code", "edit"], max_tokens, model)
+        ],
         loads=loads,
         rounds=rounds,
         requests_per_round=requests,

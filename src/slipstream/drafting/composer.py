@@ -192,7 +192,9 @@ class Composer:
             self.faults.record(proposer.name, wanted, "exception", repr(error))
             return {}
         _, own = self.calibration.survival_of_all(proposer.name, rows, self._factors(proposer.name, wanted))
-        return {request: row[:most] for (request, most), row in zip(wanted.items(), own, strict=True)}
+        return {
+            request: row[:most] for (request, most), row in zip(wanted.items(), own.tolist(), strict=True)
+        }
 
     def _factors(self, proposer: str, requests: Iterable[str]) -> NDArray[np.float64]:
         return np.array([self._running[request].records[proposer].factor for request in requests])

@@ -24,6 +24,7 @@ from slipstream.planning.guard import Guard
 from slipstream.planning.step_cost import SCALE, Step, StepCost
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 Survival = Sequence[float] | Floats
 
 WORTH_IT = 0.02  # a plan must promise so much more than no drafts
@@ -36,6 +37,7 @@ STEPS_TO_KNOW = 5  # of a kind
 GOOD = 0.3  # survival from which a token is worth trying out
 NOTHING: Mapping[str, int] = {}
 REMEMBERED = 64  # plans, for who asks
+LIKELIHOODS = 128  # told apart when the drafter's passes are decided
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,9 @@ class Planner:
         self._rate = 0.0  # tokens per second of late
         self._since_bare: dict[int, tuple[int, int]] = {}  # by requests: steps with drafts, steps without
         self._looking = 50e-6  # seconds for a look at one request
-        _take(np.zeros(1), np.ones(1, np.int64), 0.0, 0)  # compiled now, not in the first step
+        one = np.zeros(1), np.ones(1, np.int64)
+        _take(*one, 0.0, 0)  # compiled now, not in the first step
+        _by_passes(*one, *one, 1)
 
     # ---- before a step ----
 
@@ -128,18 +132,13 @@ class Planner:
         if not expected or not self.guard.allows:
             return {}
         cost = self.drafter_cost
-        longest = max(map(len, expected.values()))
-        widest = max(longest, max(map(len, best.values()), default=0))
-        seconds = self.cost.by_drafts(self._next, len(expected) * widest)
         ids = list(expected)
-        others = _matrix([best.get(request, ()) for request in ids], widest)
-        own = _matrix([expected[request] for request in ids], widest)
-        gained = own.cumsum(1) - others.sum(1)[:, None]  # [requests, passes]
-        rates = [self._best(others, seconds, 0.0)]
-        for passes in range(1, longest + 1):
-            drafted = np.where(gained[:, passes - 1 : passes] > 0, own, others)
-            drafted[gained[:, passes - 1] > 0, passes:] = 0.0
-            rates.append(self._best(drafted, seconds, cost.seconds(passes)))
+        own, others = [expected[request] for request in ids], [best.get(request, ()) for request in ids]
+        longest = max(map(len, own))
+        gained, tokens, gains = _by_passes(*_flat(own), *_flat(others), longest)
+        seconds = self.cost.by_drafts(self._next, int(tokens[:, -1].max()))
+        drafting = np.array([cost.seconds(passes) for passes in range(longest + 1)])
+        rates = self._values(gains, seconds[tokens], drafting[:, None]).max(1)
         chosen = int(np.argmax(rates))
         if chosen and not _is_more(rates[chosen], rates[0]):
             chosen = 0
@@ -152,7 +151,7 @@ class Planner:
         if self._trying_drafter:
             chosen = 1
         self._passes = max(chosen, max(short.values(), default=0))
-        use = gained[:, chosen - 1] > 0 if chosen else np.zeros(len(ids), bool)
+        use = gained[:, chosen] > 0
         if self._trying_drafter and not use.any():
             use[:] = True
         asked = {
@@ -176,8 +175,7 @@ class Planner:
         settled = {r: min(self._pinned[r], len(survival[r])) for r in survival if r in self._pinned}
         free = [request for request in survival if request not in settled]
         step = replace(self._next, drafts=sum(settled.values()))
-        values = np.fromiter(chain.from_iterable(survival[request] for request in free), float)
-        lengths = np.fromiter((len(survival[request]) for request in free), np.int64, len(free))
+        values, lengths = _flat([survival[request] for request in free])
         likeliest = np.sort(values)[::-1]
         offered = len(likeliest)
         gains = np.zeros(offered + 1)
@@ -218,20 +216,13 @@ class Planner:
             )
         )  # fmt: skip
 
-    def _best(self, survival: Floats, seconds: Floats, drafting: float) -> float:
-        """Of the best number of these draft tokens."""
-        gains = np.concatenate([[0.0], np.sort(survival, axis=None)[::-1].cumsum()])
-        return float(self._values(gains, seconds, drafting).max())
-
-    def _values(self, gains: Floats, seconds: Floats, drafting: float) -> Floats:
+    def _values(self, gains: Floats, seconds: Floats, drafting: float | Floats) -> Floats:
         """What each number of draft tokens is worth: tokens per second; in a step with prompts, whose time
         is not the drafts' doing, the tokens beyond what the time would bring elsewhere."""
         if self._next.prefill and self._rate:
-            net: Floats = (
-                self._next.requests + gains - self._rate * (seconds[: len(gains)] - seconds[0] + drafting)
-            )
+            net: Floats = self._next.requests + gains - self._rate * (seconds - seconds.min() + drafting)
             return net
-        rates: Floats = (self._next.requests + gains) / (seconds[: len(gains)] + drafting)
+        rates: Floats = (self._next.requests + gains) / (seconds + drafting)
         return rates
 
     def report(self) -> dict[str, Any]:
@@ -292,7 +283,7 @@ def _is_more(rate: float, than: float) -> bool:
 
 
 @numba.njit(cache=True, nogil=True)
-def _take(values: Floats, lengths: NDArray[np.int64], least: float, count: int) -> NDArray[np.int64]:
+def _take(values: Floats, lengths: Ints, least: float, count: int) -> Ints:
     """How many of each request's tokens are among the `count` likeliest, the last of which has `least`."""
     taken = np.zeros(len(lengths), np.int64)
     left = count - np.sum(values > least)  # of those that are as likely as the last
@@ -307,9 +298,37 @@ def _take(values: Floats, lengths: NDArray[np.int64], least: float, count: int) 
     return taken
 
 
-def _matrix(rows: Sequence[Survival], width: int) -> Floats:
-    """[rows, width], with zeros where a row ends."""
-    matrix = np.zeros((len(rows), width))
-    for at, row in enumerate(rows):
-        matrix[at, : len(row)] = row[:width]
-    return matrix
+def _flat(rows: Sequence[Survival]) -> tuple[Floats, Ints]:
+    """All rows in one, and their lengths."""
+    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+    return np.fromiter(chain.from_iterable(rows), float, int(lengths.sum())), lengths
+
+
+@numba.njit(cache=True, nogil=True)
+def _by_passes(
+    own: Floats, own_lengths: Ints, others: Floats, other_lengths: Ints, longest: int
+) -> tuple[Floats, Ints, Floats]:
+    """For every number of drafter passes from 0: what they bring each request more than `others`
+    [requests, passes]; and with the better of both for each, the number and the sum of the draft tokens at
+    least as likely as each of some likelihoods, which start at 1 [passes, likelihoods]. Sorting them would
+    take too long."""
+    gained = np.zeros((len(own_lengths), longest + 1))
+    counts = np.zeros((longest + 1, LIKELIHOODS + 1), np.int64)
+    sums = np.zeros((longest + 1, LIKELIHOODS + 1))
+    own_end = others_end = 0
+    for row in range(len(own_lengths)):
+        own_at, others_at = own_end, others_end
+        own_end += own_lengths[row]
+        others_end += other_lengths[row]
+        theirs = others[others_at:others_end].sum()
+        for passes in range(longest + 1):
+            mine = own[own_at : min(own_at + passes, own_end)]
+            gained[row, passes] = mine.sum() - theirs
+            for value in mine if gained[row, passes] > 0 else others[others_at:others_end]:
+                place = 1 + int((1 - value) * (LIKELIHOODS - 1))
+                counts[passes, place] += 1
+                sums[passes, place] += value
+    for place in range(LIKELIHOODS):
+        counts[:, place + 1] += counts[:, place]
+        sums[:, place + 1] += sums[:, place]
+    return gained, counts, sums

@@ -89,3 +89,13 @@ def test_mistakes(tmp_path: Path) -> None:
     file.write_text("not json\n")
     with pytest.raises(ConfigError, match="not JSON"):
         load_workload(str(file), 8, "")
+
+
+def test_spread_limits_differ_around_the_same_mean() -> None:
+    workload = load_workload("chat", 40, "")
+    limits = [request.max_tokens for request in workload.spread(0.5).requests]
+    assert min(limits) >= 20
+    assert max(limits) <= 60
+    assert len(set(limits)) > 15
+    assert abs(sum(limits) / len(limits) - 40) < 2
+    assert workload.spread(0.0) == workload
