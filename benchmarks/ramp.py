@@ -25,6 +25,7 @@ RAMP = [("edit", load) for load in (1, 4, 16, 64, 16, 4, 1)] + [("edit", 4), ("c
 ROUNDS = 3  # per phase; the first is for getting used to it: 48 tokens are about as many steps
 PASSES = 2  # through all phases
 MAX_TOKENS = 48
+SPREAD = 0.5  # of the answers' limits, or bare vLLM's requests all end in the same step
 STYLE = (
     "<style>svg{font:11px sans-serif;background:#fff}.grid{stroke:#ddd}.tick{fill:#555}polyline{fill:none;"
     "stroke-width:2}.c0{stroke:#888;fill:#888}.c1{stroke:#0a6cce;fill:#0a6cce}.c2{stroke:#d9730d;fill:#d9730d}"
@@ -37,7 +38,7 @@ def say(what: str) -> None:
 
 
 def measure(model: str, folder: Path) -> list[dict[str, Any]]:
-    workloads = {w.name: w for w in load_workloads(["edit", "chat"], MAX_TOKENS, model)}
+    workloads = {w.name: w.spread(SPREAD) for w in load_workloads(["edit", "chat"], MAX_TOKENS, model)}
     plan = Plan(
         model=model,
         arms=ARMS,

@@ -24,7 +24,7 @@ from slipstream.engine.wishes import AUTO, OFF, wish_of
 from slipstream.planning.planner import Planner
 from slipstream.planning.step_cost import GUESS, PassProfile, Step, StepCost
 
-PATIENCE = 8  # looks at a request without a draft worth verifying, after which it is looked at less often
+PATIENCE = 4  # looks at a request without a draft worth verifying, after which it is looked at less often
 WAITING_LOOKED_AT = 16  # requests, for how many prompt tokens the next step may hold
 
 

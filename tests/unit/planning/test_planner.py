@@ -587,12 +587,12 @@ def test_the_report_is_json() -> None:
 
 def test_how_many_are_looked_at() -> None:
     planner = planned(FREE, Step(100))
-    assert planner.looks == 4, "1% of 20 ms, at 50 microseconds each"
+    assert planner.looks == 2, "0.5% of 20 ms, at 50 microseconds each"
     for _ in range(200):
         planner.looked(10, 10 * 10e-6)
-    assert planner.looks in (19, 20)
+    assert planner.looks in (9, 10)
     planner.looked(10, 100.0)
-    assert planner.looks >= 17, "one that hangs changes little"
+    assert planner.looks >= 8, "one that hangs changes little"
     for _ in range(200):
         planner.looked(1, 1.0)
     assert planner.looks == 1, "but always one"
