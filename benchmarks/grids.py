@@ -62,9 +62,11 @@ def cells_of(grid: str, results: dict[str, Any]) -> list[dict[str, Any]]:
             for arm in fixed
         }
         auto, bare = arms["auto"], arms["bare"]
+        against_bare = [a / b for a, b in zip(measured["auto"], measured["bare"], strict=True)]
         found.append({
             "grid": grid, "workload": workload, "load": at_once,
-            "auto": auto["speedup"], "fixed": {arm: arms[arm]["speedup"] for arm in fixed},
+            "auto": auto["speedup"], "worst_round": min(against_bare),
+            "fixed": {arm: arms[arm]["speedup"] for arm in fixed},
             "best_fixed_over_auto": max((ratio.value for ratio in over_auto.values()), default=0.0),
             "length": (auto.get("acceptance") or {}).get("length_all", 1.0),
             "step_ratio": auto["steps"]["seconds"] / bare["steps"]["seconds"],

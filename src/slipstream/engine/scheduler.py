@@ -202,7 +202,7 @@ class Scheduler(Plans, VllmScheduler):
         prefill = self._prompt_tokens_to_come(prompt_tokens)
         planner.upcoming(Step(len(self.running), 0, prefill, self._context()), pinned)
         if others:
-            looks = min(planner.looks, len(others))
+            looks = planner.looks(len(others))
             looked_at += [others[(self._turn + at) % len(others)] for at in range(looks)]
             self._turn += looks
         return looked_at
@@ -214,9 +214,16 @@ class Scheduler(Plans, VllmScheduler):
         return max(min(begun, self.max_num_scheduled_tokens - len(self.running)), 0)
 
     def _remember(self, wanted: Mapping[str, int], chosen: Mapping[str, Chosen]) -> None:
+        looks, tokens = 0, 0.0  # at requests that lately had nothing
         for request_id in wanted:
             state = self._watched[request_id]
-            state.disappointments = 0 if request_id in chosen else state.disappointments + 1
+            draft = chosen.get(request_id)
+            if state.disappointments >= PATIENCE:
+                looks += 1
+                tokens += sum(draft.survival) if draft else 0.0
+            state.disappointments = 0 if draft else state.disappointments + 1
+        if self._planner is not None:
+            self._planner.brought(looks, tokens)
 
     def report(self) -> dict[str, Any]:
         """Counts by proposer since the engine's start, and what the planner believes."""

@@ -30,7 +30,9 @@ Survival = Sequence[float] | Floats
 WORTH_IT = 0.02  # a plan must promise so much more than no drafts
 TRY_SHARE = 0.01  # of the time goes to trying out
 BARE_EVERY = 200  # steps with drafts at one load, after which one without is due; at first sooner
-LOOK_SHARE = 0.005  # of the time goes to looking at requests that lately had no draft worth verifying
+LOOK_SHARE = 0.005  # of the time goes to looking at requests that lately had nothing, if it does not pay
+LOOK_MEMORY = 200  # looks
+NET = 0.5  # of what a draft is expected to bring, after what verifying it takes
 RATE_MEMORY = 50  # steps
 DRAFTER_RATE = 0.2  # of what is new in a drafter's time
 STEPS_TO_KNOW = 5  # of a kind
@@ -103,6 +105,7 @@ class Planner:
         self._rate = 0.0  # tokens per second of late
         self._since_bare: dict[int, tuple[int, int]] = {}  # by requests: steps with drafts, steps without
         self._looking = 50e-6  # seconds for a look at one request
+        self._brought = 1.0  # tokens, by a look at a request that lately had nothing worth verifying
         one = np.zeros(1), np.ones(1, np.int64)
         _take(*one, 0.0, 0)  # compiled now, not in the first step
         _by_passes(*one, *one, 1)
@@ -115,10 +118,19 @@ class Planner:
         self._next, self._pinned = step, pinned
         self.drafting, self._passes = 0.0, 0
 
-    @property
-    def looks(self) -> int:
-        """How many of the requests that lately had nothing worth verifying are to be looked at."""
-        return max(1, int(LOOK_SHARE * self.cost.bare(self._next) / self._looking))
+    def looks(self, requests: int) -> int:
+        """How many of the requests that lately had nothing worth verifying are to be looked at: all, if such
+        looks bring more than they take; else a few, to see whether that changes."""
+        bare = self.cost.bare(self._next)
+        if NET * self._brought * bare / max(self._next.requests, 1) > self._looking:
+            return requests
+        return min(requests, max(1, int(LOOK_SHARE * bare / self._looking)))
+
+    def brought(self, looks: int, tokens: float) -> None:
+        """So many looks at such requests led to drafts that are expected to bring so many tokens."""
+        if looks:
+            kept = (1 - 1 / LOOK_MEMORY) ** looks
+            self._brought = kept * self._brought + (1 - kept) * tokens / looks
 
     def looked(self, requests: int, seconds: float) -> None:
         """Asking the free proposers for so many requests took so long."""
@@ -238,6 +250,7 @@ class Planner:
             "tokens_per_second": self._rate,
             "drafter_seconds_per_pass": self.drafter_cost.seconds(1),
             "look_seconds": self._looking,
+            "tokens_per_look": self._brought,
             "steps": self.cost.steps,
             "paused": not self.guard.allows,
             "pauses": self.guard.pauses,

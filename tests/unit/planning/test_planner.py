@@ -585,15 +585,31 @@ def test_the_report_is_json() -> None:
     assert not report["paused"]
 
 
-def test_how_many_are_looked_at() -> None:
+def test_how_many_are_looked_at_while_it_brings_nothing() -> None:
     planner = planned(FREE, Step(100))
-    assert planner.looks == 2, "0.5% of 20 ms, at 50 microseconds each"
+    planner.brought(10_000, 0.0)
+    assert planner.looks(100) == 2, "0.5% of 20 ms, at 50 microseconds each"
+    assert planner.looks(1) == 1
     for _ in range(200):
         planner.looked(10, 10 * 10e-6)
-    assert planner.looks in (9, 10)
+    assert planner.looks(100) in (9, 10)
     planner.looked(10, 100.0)
-    assert planner.looks >= 8, "one that hangs changes little"
+    assert planner.looks(100) >= 8, "one that hangs changes little"
     for _ in range(200):
         planner.looked(1, 1.0)
-    assert planner.looks == 1, "but always one"
+    assert planner.looks(100) == 1, "but always one"
     planner.looked(0, 1.0)
+    planner.brought(0, 0.0)
+
+
+def test_all_are_looked_at_as_long_as_it_pays() -> None:
+    """A token is worth 20 ms / 100 requests, of which half counts; a look takes 50 microseconds: so half a
+    token per look is the limit."""
+    planner = planned(FREE, Step(100))
+    assert planner.looks(100) == 100, "until it is known"
+    planner.brought(10_000, 4_000.0)
+    assert planner.looks(100) == 2
+    planner.brought(10_000, 6_000.0)
+    assert planner.looks(100) == 100
+    planner.brought(500, 0.0)
+    assert planner.looks(100) == 2, "forgotten after some hundred looks"
