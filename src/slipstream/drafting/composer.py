@@ -125,9 +125,10 @@ class Composer:
     def observe(self, request_id: str, tokens: Sequence[int]) -> None:
         """The target has written these tokens (or they are the prompt)."""
         running = self._running[request_id]
-        self._score(running, tokens)
+        if running.offers:
+            self._score(running, tokens)
         for proposer in self._all:
-            if self.faults.allows(proposer.name, request_id):
+            if self.faults.none or self.faults.allows(proposer.name, request_id):
                 self._tell(proposer, request_id, proposer.observe, request_id, tokens)
 
     def forget(self, request_id: str) -> None:
@@ -220,7 +221,8 @@ class Composer:
         """The proposer's drafts that are sound. A free proposer that fails is asked again for each request
         alone, so that only those for which it fails are left without."""
         name = proposer.name
-        wanted = {request: most for request, most in wanted.items() if self.faults.allows(name, request)}
+        if not self.faults.none:
+            wanted = {request: most for request, most in wanted.items() if self.faults.allows(name, request)}
         if (not wanted and proposer.free) or name in self.faults.off:
             return {}
         begun = time.perf_counter()

@@ -24,6 +24,11 @@ class Faults:
         self._muted: dict[str, set[str]] = {}
         self._total: Counter[str] = Counter()
 
+    @property
+    def none(self) -> bool:
+        """Nobody is left out of anything."""
+        return not self._muted and not self.off
+
     def allows(self, proposer: str, request_id: str) -> bool:
         return proposer not in self.off and proposer not in self._muted.get(request_id, ())
 

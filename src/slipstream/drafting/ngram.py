@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from slipstream.drafting.base import Draft, Proposer
-from slipstream.drafting.text import Text
+from slipstream.drafting.text import GrowingText
 
 
 class NgramProposer(Proposer):
@@ -13,18 +13,21 @@ class NgramProposer(Proposer):
 
     def __init__(self, min: int = 2, max: int = 5) -> None:
         self._min, self._max = min, max
-        self._texts: dict[str, Text] = {}
+        self._texts: dict[str, GrowingText] = {}
 
     def observe(self, request_id: str, tokens: Sequence[int]) -> None:
         text = self._texts.get(request_id)
         if text is None:
-            text = self._texts[request_id] = Text(self._min)
+            text = self._texts[request_id] = GrowingText(self._min)
         text.append(tokens)
 
     def propose(self, wanted: Mapping[str, int]) -> dict[str, Draft]:
         drafts = {}
         for request_id, most in wanted.items():
-            tokens, length = self._texts[request_id].longest_match(most, self._max)
+            text = self._texts[request_id]
+            if not text.may_repeat:
+                continue
+            tokens, length = text.indexed().longest_match(most, self._max)
             if length:
                 # A longer match is more often right; how often is learnt from what is accepted.
                 right = length / (length + 1)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from slipstream.drafting.base import Draft, Proposer, RequestInfo
-from slipstream.drafting.text import END, Text
+from slipstream.drafting.text import END, GrowingText, Text
 
 OWN_ORDER = 2  # tokens that must match in the request's own text
 SHARED_ORDER = 3  # in other requests' texts, where chance matches are more common
@@ -16,7 +16,7 @@ SHARED_ORDER = 3  # in other requests' texts, where chance matches are more comm
 @dataclass
 class _Running:
     info: RequestInfo
-    text: Text
+    text: GrowingText
 
 
 @dataclass
@@ -105,7 +105,7 @@ class SuffixProposer(Proposer):
         self._running: dict[str, _Running] = {}
 
     def start(self, request: RequestInfo) -> None:
-        self._running[request.id] = _Running(request, Text(OWN_ORDER))
+        self._running[request.id] = _Running(request, GrowingText(OWN_ORDER))
 
     def observe(self, request_id: str, tokens: Sequence[int]) -> None:
         self._running[request_id].text.append(tokens)
@@ -114,9 +114,12 @@ class SuffixProposer(Proposer):
         drafts = {}
         for request_id, most in wanted.items():
             running = self._running[request_id]
-            text = running.text
+            past = self._past(running.info)
+            if past is None and not running.text.may_repeat:
+                continue
+            text = running.text.indexed()
             tokens, survival = text.likely_continuation(text, most, self._per_matched_token)
-            if (past := self._past(running.info)) is not None:
+            if past is not None:
                 others = text.likely_continuation(past, most, self._per_matched_token)
                 if others[1].sum() > survival.sum():
                     tokens, survival = others
@@ -134,5 +137,5 @@ class SuffixProposer(Proposer):
         if running is None or self._shared is None or running.info.tenant is None:
             return
         first = 0 if self._share_prompts else running.info.num_prompt_tokens
-        if tokens := running.text.slice(first):
+        if tokens := running.text.indexed().slice(first):
             self._shared.add(running.info.tenant, tokens)

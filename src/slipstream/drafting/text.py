@@ -20,7 +20,7 @@ LONGEST_MATCH = 32
 MIN_PATH_PROBABILITY = 0.1
 _SMALLEST = 256
 
-compiled = numba.njit(cache=True, nogil=True)
+compiled = numba.njit(cache=True)
 
 Ints = NDArray[np.int32]
 
@@ -96,6 +96,61 @@ class Text:
             per_matched_token, draft, survival,
         )  # fmt: skip
         return draft[:count], survival[:count]
+
+
+class GrowingText:
+    """A request's own text. It is indexed only once its end may have occurred before: mostly it has not, and
+    then two tokens tell."""
+
+    FACTOR = 0x9E3779B1  # spreads pairs of tokens evenly
+
+    def __init__(self, order: int) -> None:
+        self._text = Text(order)
+        self._waiting: list[int] = []  # to be indexed
+        self._pairs = bytearray(1 << 12)  # by hash: whether such a pair of tokens has stood in the text
+        self._tokens = 0
+        self._last = 0
+        self._repeats = False
+
+    @property
+    def may_repeat(self) -> bool:
+        """Its last two tokens have stood there before, or others that look like them. One token alone, which
+        would do for an order of 1, is not looked for."""
+        return self._repeats or self._text.order == 1
+
+    def append(self, tokens: Sequence[int]) -> None:
+        self._waiting.extend(tokens)
+        self._tokens += len(tokens)
+        if self._tokens > len(self._pairs) // 8:
+            self._rebuild()
+            return
+        pairs, mask, last, repeats = self._pairs, len(self._pairs) - 1, self._last, 0
+        for token in tokens:
+            place = (last * self.FACTOR + token >> 4) & mask
+            repeats = pairs[place]
+            pairs[place] = 1
+            last = token
+        self._last, self._repeats = last, bool(repeats)
+
+    def indexed(self) -> Text:
+        if self._waiting:
+            self._text.append(self._waiting)
+            self._waiting.clear()
+        return self._text
+
+    def _rebuild(self) -> None:
+        """With room for more pairs, from all the text."""
+        tokens = np.array(self.indexed().slice(0), np.uint64)
+        slots = 1 << int(16 * max(len(tokens), 1)).bit_length()
+        self._pairs = bytearray(slots)
+        before = np.concatenate([np.zeros(1, np.uint64), tokens[:-1]])
+        places = ((before * np.uint64(self.FACTOR) + tokens) >> np.uint64(4)) & np.uint64(slots - 1)
+        seen = np.frombuffer(self._pairs, np.uint8)
+        seen[places[:-1].astype(np.int64)] = 1
+        last = int(places[-1])
+        self._repeats = bool(seen[last])
+        seen[last] = 1
+        self._last = int(tokens[-1])
 
 
 @compiled

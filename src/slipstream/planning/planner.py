@@ -295,7 +295,7 @@ def _is_more(rate: float, than: float) -> bool:
     return rate > than + WORTH_IT * abs(than)
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True)
 def _take(values: Floats, lengths: Ints, least: float, count: int) -> Ints:
     """How many of each request's tokens are among the `count` likeliest, the last of which has `least`."""
     taken = np.zeros(len(lengths), np.int64)
@@ -317,7 +317,7 @@ def _flat(rows: Sequence[Survival]) -> tuple[Floats, Ints]:
     return np.fromiter(chain.from_iterable(rows), float, int(lengths.sum())), lengths
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True)
 def _by_passes(
     own: Floats, own_lengths: Ints, others: Floats, other_lengths: Ints, longest: int
 ) -> tuple[Floats, Ints, Floats]:

@@ -2,14 +2,22 @@
 
 import random
 from collections.abc import Sequence
-from itertools import takewhile
+from itertools import pairwise, takewhile
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from slipstream.drafting.text import END, LONGEST_MATCH, MIN_PATH_PROBABILITY, MOST_OCCURRENCES, Text, _hash
+from slipstream.drafting.text import (
+    END,
+    LONGEST_MATCH,
+    MIN_PATH_PROBABILITY,
+    MOST_OCCURRENCES,
+    GrowingText,
+    Text,
+    _hash,
+)  # fmt: skip
 
 Tokens = list[int]
 
@@ -227,3 +235,35 @@ def test_nothing_follows_the_end_of_another_text() -> None:
     """Even if no END stands there."""
     assert continuation_of(indexed([1, 2, 3], 2), indexed([1, 2, 3], 3), 3) == ([], [])
     assert continuation_of(indexed([1, 2], 2), indexed([1, 2, 3], 2), 3)[0] == [3]
+
+
+@given(st.lists(st.lists(st.integers(0, 6), min_size=1, max_size=30), min_size=1, max_size=60))
+def test_growing_text_knows_when_its_end_has_stood_there(parts: list[list[int]]) -> None:
+    """Never no when it has, however it grew; sometimes yes when it has not."""
+    growing = GrowingText(2)
+    text: list[int] = []
+    for part in parts:
+        growing.append(part)
+        text += part
+        pairs = list(pairwise(text))
+        if pairs and pairs[-1] in pairs[:-1]:
+            assert growing.may_repeat
+    assert growing.indexed().slice(0) == text
+
+
+def test_growing_text_is_seldom_wrong() -> None:
+    random = np.random.default_rng(0)
+    for length in (100, 600, 5000):
+        growing = GrowingText(2)
+        growing.append(list(range(length)))  # no pair twice
+        wrong = 0
+        for token in random.permutation(40_000)[:400].tolist():
+            growing.append([50_000 + token])
+            wrong += growing.may_repeat
+        assert wrong < 80
+
+
+def test_growing_text_of_order_one_is_always_looked_at() -> None:
+    growing = GrowingText(1)
+    growing.append([1, 2, 3])
+    assert growing.may_repeat
