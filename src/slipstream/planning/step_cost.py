@@ -92,6 +92,12 @@ class PassProfile:
         share = max(tokens - left, 0) / (right - left)
         return seconds[piece - 1] + share * (seconds[piece] - seconds[piece - 1])
 
+    def of_each(self, first: int, last: int) -> Floats:
+        """Of first, first + 1, ... last tokens."""
+        places, seconds = self._line
+        each: Floats = np.interp(np.arange(first, last + 1), places, seconds)
+        return each
+
     def as_dict(self) -> dict[str, Any]:
         return {"tokens": list(self.tokens), "seconds": list(self.seconds)}
 
@@ -139,19 +145,17 @@ class StepCost:
     def by_drafts(self, step: Step, most: int) -> Floats:
         """[most + 1]: seconds of the step with 0, 1, ... draft tokens instead of its own; never falling."""
         places = SCALE[: bisect_right(SCALE, most)]
-        if places[-1] < most:
-            places = [*places, most]
         fine, coarse = self._factors(step)
-        seconds = [self._seconds(step, place, fine, coarse) for place in places]
+        bare = step.requests + step.prefill
+        factors = []
         least = math.inf  # what was seen counts more than what is thought of fewer drafts
-        for at in range(len(places) - 1, -1, -1):
-            if _place(places[at]) in fine:
-                least = seconds[at]
-            else:
-                seconds[at] = min(seconds[at], least)
-        rising = list(accumulate(seconds, max))
-        interpolated: Floats = np.interp(np.arange(most + 1), places, rising)
-        return interpolated
+        for place in reversed(places):
+            seconds = min(self._seconds(step, place, fine, coarse), math.inf if place in fine else least)
+            least = seconds if place in fine else least
+            factors.append(seconds / self.profile(bare + place))
+        between = np.interp(np.arange(most + 1), places, factors[::-1])
+        rising: Floats = np.maximum.accumulate(self.profile.of_each(bare, bare + most) * between)
+        return rising
 
     def _seconds(self, step: Step, drafts: int, fine: _Factors, coarse: _Factors) -> float:
         expected = self.profile(step.requests + step.prefill + drafts)

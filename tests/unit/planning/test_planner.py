@@ -483,7 +483,7 @@ def test_the_same_times_give_the_same_plans() -> None:
         runs.append(([asdict(plan) for plan in engine.plans], engine.verified))
     assert runs[0] == runs[1]
     assert {plan["drafter_passes"] for plan in runs[0][0]} > {0}, "it had something to decide"
-    assert len({plan["verified"] for plan in runs[0][0]}) > 10
+    assert len({plan["verified"] for plan in runs[0][0]}) > 5
 
 
 # ---- what it costs ----
