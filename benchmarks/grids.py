@@ -49,31 +49,28 @@ def name(cell: dict[str, Any]) -> str:
 
 
 def cells_of(grid: str, results: dict[str, Any]) -> list[dict[str, Any]]:
-    by_arm: defaultdict[tuple[str, str], dict[str, Any]] = defaultdict(dict)
-    for cell in results["cells"]:
-        by_arm[cell["workload"], cell["load"]][cell["arm"]] = cell
-    rates = {(r["workload"], r["load"]): r for r in results["tokens_per_second_by_round"]}
+    cells = {(cell["workload"], cell["load"], cell["arm"]): cell for cell in results["cells"]}
     found = []
-    for (workload, at_once), arms in by_arm.items():
-        fixed = [arm for arm in arms if arm not in ("bare", "auto")]
-        measured = rates[workload, at_once]
-        over_auto = {
-            arm: mean_ratio([a / b for a, b in zip(measured[arm], measured["auto"], strict=True)])
-            for arm in fixed
-        }
-        auto, bare = arms["auto"], arms["bare"]
-        against_bare = [a / b for a, b in zip(measured["auto"], measured["bare"], strict=True)]
+    for measured in results["tokens_per_second_by_round"]:
+        workload, at_once = measured["workload"], measured["load"]
+        bare, auto, *fixed = (cells[workload, at_once, arm] for arm in list(measured)[2:])
+        over_auto = [mean_ratio(ratios(measured, arm["arm"], "auto")).value for arm in fixed]
         found.append({
             "grid": grid, "workload": workload, "load": at_once,
-            "auto": auto["speedup"], "worst_round": min(against_bare),
-            "fixed": {arm: arms[arm]["speedup"] for arm in fixed},
-            "best_fixed_over_auto": max((ratio.value for ratio in over_auto.values()), default=0.0),
+            "auto": auto["speedup"], "worst_round": min(ratios(measured, "auto", "bare")),
+            "fixed": {arm["arm"]: arm["speedup"] for arm in fixed},
+            "best_fixed_over_auto": max(over_auto, default=0.0),
             "length": (auto.get("acceptance") or {}).get("length_all", 1.0),
             "step_ratio": auto["steps"]["seconds"] / bare["steps"]["seconds"],
             "step": {key: auto["steps"][key] for key in ("seconds", "target", "drafting", "rest")},
             "bare_step": {key: bare["steps"][key] for key in ("seconds", "target", "rest")},
         })  # fmt: skip
     return found
+
+
+def ratios(measured: dict[str, Any], arm: str, other: str) -> list[float]:
+    """By round."""
+    return [a / b for a, b in zip(measured[arm], measured[other], strict=True)]
 
 
 def means(cells: list[dict[str, Any]]) -> dict[str, float]:

@@ -34,16 +34,11 @@ class Workload:
     def spread(self, share: float) -> "Workload":
         """The same requests with limits of their answers spread evenly over +- `share`. With one limit for
         all, requests that start together end together."""
-        limits = [
-            round(r.max_tokens * (1 + share * (2 * (i * GOLDEN % 1) - 1)))
-            for i, r in enumerate(self.requests)
-        ]
-        return replace(
-            self,
-            requests=tuple(
-                replace(r, max_tokens=max(limit, 2)) for r, limit in zip(self.requests, limits, strict=True)
-            ),
-        )
+        requests = []
+        for number, request in enumerate(self.requests):
+            longer = share * (2 * (number * GOLDEN % 1) - 1)  # from -share to share
+            requests.append(replace(request, max_tokens=max(round(request.max_tokens * (1 + longer)), 2)))
+        return replace(self, requests=tuple(requests))
 
     def take(self, start: int, count: int) -> list[Request]:
         """`count` requests from `start` on, beginning again at the end."""

@@ -128,7 +128,7 @@ class Composer:
         if running.offers:
             self._score(running, tokens)
         for proposer in self._all:
-            if self.faults.none or self.faults.allows(proposer.name, request_id):
+            if self.faults.allows(proposer.name, request_id):
                 self._tell(proposer, request_id, proposer.observe, request_id, tokens)
 
     def forget(self, request_id: str) -> None:
@@ -181,7 +181,7 @@ class Composer:
 
     def _expected(self, proposer: Proposer, wanted: Mapping[str, int]) -> dict[str, Survival]:
         """What a drafter is expected to bring for each request."""
-        wanted = {r: most for r, most in wanted.items() if self.faults.allows(proposer.name, r)}
+        wanted = self.faults.allowed(proposer.name, wanted)
         if not wanted or proposer.name in self.faults.off:
             return {}
         try:
@@ -221,8 +221,7 @@ class Composer:
         """The proposer's drafts that are sound. A free proposer that fails is asked again for each request
         alone, so that only those for which it fails are left without."""
         name = proposer.name
-        if not self.faults.none:
-            wanted = {request: most for request, most in wanted.items() if self.faults.allows(name, request)}
+        wanted = self.faults.allowed(name, wanted)
         if (not wanted and proposer.free) or name in self.faults.off:
             return {}
         begun = time.perf_counter()

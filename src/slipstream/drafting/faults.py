@@ -3,7 +3,7 @@
 import logging
 import operator
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from slipstream.drafting.base import Draft
 
@@ -24,13 +24,14 @@ class Faults:
         self._muted: dict[str, set[str]] = {}
         self._total: Counter[str] = Counter()
 
-    @property
-    def none(self) -> bool:
-        """Nobody is left out of anything."""
-        return not self._muted and not self.off
-
     def allows(self, proposer: str, request_id: str) -> bool:
         return proposer not in self.off and proposer not in self._muted.get(request_id, ())
+
+    def allowed(self, proposer: str, wanted: Mapping[str, int]) -> Mapping[str, int]:
+        """Of these requests, those that the proposer may draft for."""
+        if not self._muted and not self.off:
+            return wanted
+        return {request: most for request, most in wanted.items() if self.allows(proposer, request)}
 
     def record(self, proposer: str, request_ids: Iterable[str], kind: str, detail: str) -> None:
         """One fault: leave the proposer out for these requests. Logged once for each kind, without text."""

@@ -102,8 +102,6 @@ class GrowingText:
     """A request's own text. It is indexed only once its end may have occurred before: mostly it has not, and
     then two tokens tell."""
 
-    FACTOR = 0x9E3779B1  # spreads pairs of tokens evenly
-
     def __init__(self, order: int) -> None:
         self._text = Text(order)
         self._waiting: list[int] = []  # to be indexed
@@ -126,7 +124,7 @@ class GrowingText:
             return
         pairs, mask, last, repeats = self._pairs, len(self._pairs) - 1, self._last, 0
         for token in tokens:
-            place = (last * self.FACTOR + token >> 4) & mask
+            place = _pair(last, token) & mask
             repeats = pairs[place]
             pairs[place] = 1
             last = token
@@ -140,17 +138,19 @@ class GrowingText:
 
     def _rebuild(self) -> None:
         """With room for more pairs, from all the text."""
-        tokens = np.array(self.indexed().slice(0), np.uint64)
-        slots = 1 << int(16 * max(len(tokens), 1)).bit_length()
+        tokens = np.array([0, *self.indexed().slice(0)])
+        slots = 1 << (16 * len(tokens)).bit_length()
         self._pairs = bytearray(slots)
-        before = np.concatenate([np.zeros(1, np.uint64), tokens[:-1]])
-        places = ((before * np.uint64(self.FACTOR) + tokens) >> np.uint64(4)) & np.uint64(slots - 1)
-        seen = np.frombuffer(self._pairs, np.uint8)
-        seen[places[:-1].astype(np.int64)] = 1
-        last = int(places[-1])
-        self._repeats = bool(seen[last])
-        seen[last] = 1
+        *earlier, last = _pair(tokens[:-1], tokens[1:]) & (slots - 1)
+        np.frombuffer(self._pairs, np.uint8)[earlier] = 1
+        self._repeats = bool(self._pairs[last])
+        self._pairs[last] = 1
         self._last = int(tokens[-1])
+
+
+def _pair(first: Any, second: Any) -> Any:
+    """A number for two tokens, or for each two of two arrays, spread evenly."""
+    return first * 0x9E3779B1 + second >> 4
 
 
 @compiled

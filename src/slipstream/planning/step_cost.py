@@ -150,9 +150,10 @@ class StepCost:
         factors = []
         least = math.inf  # what was seen counts more than what is thought of fewer drafts
         for place in reversed(places):
-            seconds = min(self._seconds(step, place, fine, coarse), math.inf if place in fine else least)
-            least = seconds if place in fine else least
-            factors.append(seconds / self.profile(bare + place))
+            seconds = self._seconds(step, place, fine, coarse)
+            if place in fine:
+                least = seconds
+            factors.append(min(seconds, least) / self.profile(bare + place))
         between = np.interp(np.arange(most + 1), places, factors[::-1])
         rising: Floats = np.maximum.accumulate(self.profile.of_each(bare, bare + most) * between)
         return rising

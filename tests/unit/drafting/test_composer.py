@@ -18,8 +18,7 @@ from slipstream.drafting import composer as composing
 from slipstream.drafting.calibration import LEAST_FACTOR, MOST_FACTOR, Survival
 from slipstream.drafting.composer import Chosen, Composer
 from slipstream.drafting.faults import FAULTS_UNTIL_OFF
-from slipstream.drafting.ngram import NgramProposer
-from slipstream.drafting.suffix import SuffixProposer
+from slipstream.drafting.registry import make_proposer
 from unit.drafting.fakes import Answer, Fake, always
 
 GOOD = always([1, 2], [0.4, 0.2])
@@ -292,10 +291,11 @@ def test_the_tally() -> None:
     assert set(composer.tally.microseconds) == {"good", "better"}
 
 
+SUFFIX = {"share": False, "max_tokens": 9, "max_age": 9.0, "share_prompts": False, "per_matched_token": 1.0}
+
+
 def test_our_own_proposers_together() -> None:
-    ours = [NgramProposer(), SuffixProposer()]
-    running(ours, "compiles").draft({"compiles": 1})
-    composer = running(ours, "a")
+    composer = running([make_proposer("ngram", {}), make_proposer("suffix", SUFFIX)], "a")
     composer.observe("a", [7, 8])
     assert list(composer.draft({"a": 2})["a"].tokens) == [9, 7]
     composer.forget("a")
@@ -303,13 +303,12 @@ def test_our_own_proposers_together() -> None:
     assert not composer.faults.counts
 
 
-COLD = """
+COLD = f"""
 from slipstream.drafting import RequestInfo
 from slipstream.drafting.composer import Composer
 from slipstream.drafting.registry import make_proposer
 
-options = dict(share=False, max_tokens=9, max_age=9.0, share_prompts=False, per_matched_token=1.0)
-composer = Composer([make_proposer("ngram", {}), make_proposer("suffix", options)], 100)
+composer = Composer([make_proposer("ngram", {{}}), make_proposer("suffix", {SUFFIX})], 100)
 requests = [str(request) for request in range(20)]
 for request in requests:
     composer.start(RequestInfo(request, 3))

@@ -471,7 +471,12 @@ def test_drafts_that_are_right_or_wrong_as_a_whole(per_token: float, alpha: floa
 
 
 def test_the_same_times_give_the_same_plans() -> None:
-    day = [Phase(1, COPYING, 100), Phase(16, MIDDLING, 150, 0.7), Phase(2, RANDOM, 100, 0.7)]
+    day = [
+        Phase(1, COPYING, 100),
+        Phase(16, MIDDLING, 150, 0.7),
+        Phase(2, RANDOM, 100, 0.7),
+        Phase(5, MIDDLING, 80),
+    ]
     recorded = Engine(drafter_pass=0.003)
     for phase in day:
         recorded.run(phase)
@@ -483,7 +488,7 @@ def test_the_same_times_give_the_same_plans() -> None:
         runs.append(([asdict(plan) for plan in engine.plans], engine.verified))
     assert runs[0] == runs[1]
     assert {plan["drafter_passes"] for plan in runs[0][0]} > {0}, "it had something to decide"
-    assert len({plan["verified"] for plan in runs[0][0]}) > 5
+    assert len({plan["verified"] for plan in runs[0][0]}) > 10
 
 
 # ---- what it costs ----
