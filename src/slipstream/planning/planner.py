@@ -29,6 +29,7 @@ Survival = Sequence[float] | Floats
 
 WORTH_IT = 0.02  # a plan must promise so much more than no drafts
 TRY_SHARE = 0.01  # of the time goes to trying out
+TRIED = 4  # requests at a time, with a drafter that has to catch up with their texts first
 BARE_EVERY = 200  # steps with drafts at one load, after which one without is due; at first sooner
 LOOK_SHARE = 0.005  # of the time goes to looking at requests that lately had nothing, if it does not pay
 LOOK_MEMORY = 200  # looks
@@ -164,8 +165,9 @@ class Planner:
             chosen = 1
         self._passes = max(chosen, max(short.values(), default=0))
         use = gained[:, chosen] > 0
-        if self._trying_drafter and not use.any():
-            use[:] = True
+        if self._trying_drafter:
+            tried = use if use.any() else ~use
+            use = tried & (tried.cumsum() <= TRIED)
         asked = {
             request: min(chosen, len(expected[request]))
             for request, yes in zip(ids, use.tolist(), strict=True)

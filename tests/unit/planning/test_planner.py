@@ -16,7 +16,15 @@ from hypothesis import strategies as st
 
 from slipstream.planning import planner as planning
 from slipstream.planning.guard import FEWEST_STEPS, FIRST_PAUSE
-from slipstream.planning.planner import BARE_EVERY, STEPS_TO_KNOW, TRY_SHARE, WORTH_IT, DrafterCost, Planner
+from slipstream.planning.planner import (
+    BARE_EVERY,
+    STEPS_TO_KNOW,
+    TRIED,
+    TRY_SHARE,
+    WORTH_IT,
+    DrafterCost,
+    Planner,
+)
 from slipstream.planning.step_cost import PassProfile, Step, StepCost
 from unit.planning.engines import MOST, PROFILE, Engine, Phase, fixed_rate, rate, true_seconds
 
@@ -324,6 +332,17 @@ def test_a_useless_drafter_costs_about_1_percent(requests: int, drafter_pass: fl
     assert 0.5 * TRY_SHARE < share < 1.2 * TRY_SHARE
     assert planner.report()["tried_share"] <= TRY_SHARE
     assert max(plan.drafter_passes for plan in engine.plans[50:]) <= 1
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.05])
+def test_a_useless_drafter_is_tried_for_a_few_requests(alpha: float) -> None:
+    """It has to catch up with the whole text of every request that it is asked for."""
+    planner = Planner(StepCost(PROFILE), drafter_pass=0.001)
+    for _ in range(10):
+        planner.measured(Step(32), 0.03, 0.0, 32)
+    planner.upcoming(Step(32))
+    expected = {str(request): geometric(alpha) for request in range(32)}
+    assert planner.passes("drafter", {}, expected) == dict.fromkeys(list(expected)[:TRIED], 1)
 
 
 def test_a_drafter_that_was_useless_comes_back_and_goes_again() -> None:
