@@ -1,6 +1,6 @@
 """What the grids say of `auto`, in one table: against bare vLLM and against every fixed arm, cell by cell.
 
-cd benchmarks/results && python ../grids.py grid-1 grid-2 grid-3-ngram grid-3-drafter > grids.json
+cd benchmarks/results && python ../grids.py grid-1 grid-2-ngram grid-3-ngram grid-3-drafter > grids.json
 """
 
 import json
