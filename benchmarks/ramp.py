@@ -7,7 +7,6 @@ All arms go through the same phases, in turns; a phase has some rounds of one an
 """
 
 import json
-import statistics
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from slipstream.bench.charts import Point, Series, line_chart
 from slipstream.bench.plan import Cell, Load, Plan
 from slipstream.bench.run import Bench
 from slipstream.bench.servers import running
+from slipstream.bench.statistics import mean_ratio
 from slipstream.bench.workloads import load_workloads
 
 ARMS = (Arm("bare"), Arm("auto", "auto"), Arm("fixed-5", "fixed:5"))
@@ -72,17 +72,21 @@ def measure(model: str, folder: Path) -> list[dict[str, Any]]:
 
 
 def against_the_envelope(points: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """By phase, after its first round: auto against the better of bare and fixed, medians over all passes."""
+    """By workload and load, over all its phases, each after its first round: auto against bare and fixed."""
     found = []
-    for phase, (workload, load) in enumerate(RAMP):
-        settled = [p["tokens_per_second"] for p in points if p["phase"] == phase and p["round"] > 0]
+    for workload, load in dict.fromkeys(RAMP):
+        settled = [
+            p["tokens_per_second"]
+            for p in points
+            if (p["workload"], p["at_once"]) == (workload, load) and p["round"] > 0
+        ]
         ratios = {
-            arm: statistics.median(rates["auto"] / rates[arm] for rates in settled)
-            for arm in ("bare", "fixed-5")
+            arm: mean_ratio([rates["auto"] / rates[arm] for rates in settled]) for arm in ("bare", "fixed-5")
         }
         found.append({
-            "workload": workload, "at_once": load, "auto_against": ratios,
-            "auto_against_the_better": min(ratios.values()),
+            "workload": workload, "at_once": load, "rounds": len(settled),
+            "auto_against": {arm: ratio.as_dict() for arm, ratio in ratios.items()},
+            "auto_against_the_better": min(ratio.value for ratio in ratios.values()),
         })  # fmt: skip
     return found
 
