@@ -182,7 +182,7 @@ class Composer:
     def _expected(self, proposer: Proposer, wanted: Mapping[str, int]) -> dict[str, Survival]:
         """What a drafter is expected to bring for each request."""
         wanted = self.faults.allowed(proposer.name, wanted)
-        if not wanted or proposer.name in self.faults.off:
+        if not wanted:
             return {}
         try:
             stated = proposer.expected_survival(max(wanted.values()))

@@ -141,8 +141,9 @@ class GrowingText:
         tokens = np.array([0, *self.indexed().slice(0)])
         slots = 1 << (16 * len(tokens)).bit_length()
         self._pairs = bytearray(slots)
-        *earlier, last = _pair(tokens[:-1], tokens[1:]) & (slots - 1)
-        np.frombuffer(self._pairs, np.uint8)[earlier] = 1
+        places = _pair(tokens[:-1], tokens[1:]) & (slots - 1)
+        np.frombuffer(self._pairs, np.uint8)[places[:-1]] = 1
+        last = int(places[-1])
         self._repeats = bool(self._pairs[last])
         self._pairs[last] = 1
         self._last = int(tokens[-1])
