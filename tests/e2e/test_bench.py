@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,11 @@ import yaml
 from e2e.server import SMALL
 from slipstream.config import SpeculationConfig
 
-QUICK = (
-    "--workload", "edit", "--max-tokens", "16", "--budget", "1s", "--dtype", "float32", "--enforce-eager",
+QUICK = ("--max-tokens", "16", "--budget", "1s", "--dtype", "float32", "--enforce-eager")
+RUN = (
+    "--workload", "edit", "--arm", "k3=fixed:3", "--concurrency", "1,2", "--rate", "0.4", "--rounds", "2",
+    *QUICK,
 )  # fmt: skip
-RUN = ("--arm", "k3=fixed:3", "--concurrency", "1,2", "--rate", "0.4", "--rounds", "2", *QUICK)
 
 
 def command(*arguments: str) -> list[str]:
@@ -139,8 +141,11 @@ def test_other_settings_are_not_mixed_in(bench: Path, smollm2: str) -> None:
 
 
 def test_tune(smollm2: str, tmp_path: Path) -> None:
-    out = tmp_path / "tune"
-    text = finish(command("tune", smollm2, "--concurrency", "2", "--out", str(out), *QUICK), tmp_path / "log")
+    out, few = tmp_path / "tune", tmp_path / "few.jsonl"
+    shipped = files("slipstream.bench") / "prompts" / "edit.jsonl"
+    few.write_text("".join(shipped.read_text().splitlines(keepends=True)[:6]))
+    options = [*QUICK, "--workload", str(few), "--concurrency", "2", "--out", str(out)]
+    text = finish(command("tune", smollm2, *options), tmp_path / "log")
     assert "chosen:" in text
     content = json.loads((out / "tune.json").read_text())
     for row in content["cost_curve"]["seconds"]:

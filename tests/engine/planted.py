@@ -156,3 +156,41 @@ class ForgetfulWorker(SkippingWorker):
     def init_device(self) -> None:
         super().init_device()
         DrafterCache.catch_up = lambda self, kept, rows: None  # type: ignore[method-assign]
+
+
+class WrongRecoveryWorker(PrefersTheBestWorker):
+    """After every rejection the most probable token is taken, not one that is sampled."""
+
+    SHARE = 1.0
+
+
+class StaleKeysWorker(CPUWorker):
+    """Drafts are verified against a stale entry of the KV cache: the newest token's keys and values are not
+    written in a step that has drafts."""
+
+    def init_device(self) -> None:
+        super().init_device()
+        runner: Any = self.model_runner
+        prepare = runner._prepare_inputs
+
+        def leave_stale(scheduler_output: Any, *args: Any) -> Any:
+            prepared = prepare(scheduler_output, *args)
+            slots = runner.input_batch.block_table[0].slot_mapping.gpu
+            for request in scheduler_output.scheduled_spec_decode_tokens:
+                row = runner.input_batch.req_id_to_index[request]
+                slots[int(runner.query_start_loc.np[row])] = -1
+            return prepared
+
+        runner._prepare_inputs = leave_stale
+
+
+class PartedRanksWorker(CPUWorker):
+    """The second rank has other draft tokens than the first."""
+
+    def execute_model(self, scheduler_output: Any) -> Any:
+        if self.rank:
+            drafts = scheduler_output.scheduled_spec_decode_tokens
+            vocab_size = self.model_config.get_vocab_size()
+            for request, tokens in drafts.items():
+                drafts[request] = [vocab_size - 1 - token for token in tokens]
+        return super().execute_model(scheduler_output)

@@ -15,6 +15,7 @@ from engine.prompts import HANDBOOK, PROMPTS
 from slipstream.testing import models
 
 MODEL_LEN = 512
+KV_BLOCK = 128
 NEAR_THE_END = MODEL_LEN - 20
 COUNT = "Count from one to thirty in words: one, two, three, four,"
 SCHEMA = {
@@ -64,8 +65,18 @@ def outputs_of(llm: Any) -> dict[str, Any]:
     many = [f"{HANDBOOK[:700]} Item {i}. {COUNT}" for i in range(24)]
     sampling = slipstream.SamplingParams(temperature=0.0, max_tokens=120, ignore_eos=True)
     found["preemption"] = llm.generate(many, sampling, use_tqdm=False)
-    found["counters"] = {m.name: getattr(m, "value", None) for m in llm.get_metrics()}
+    found["counters"] = counters(llm)
+    cached = {"prompt_token_ids": [300 + i % 91 for i in range(KV_BLOCK + 1)]}
+    sampling = slipstream.SamplingParams(temperature=0.0, max_tokens=1)
+    llm.generate([cached], sampling, use_tqdm=False)
+    before = counters(llm)
+    llm.generate([cached], sampling, use_tqdm=False)
+    found["again"] = {name: value - before[name] for name, value in counters(llm).items() if value}
     return found
+
+
+def counters(llm: Any) -> dict[str, Any]:
+    return {m.name: getattr(m, "value", None) for m in llm.get_metrics()}
 
 
 def run(**speculation: Any) -> tuple[dict[str, Any], dict[str, Any] | None]:
@@ -127,6 +138,13 @@ def test_each_feature_was_really_there(bare: dict[str, Any], everything: Any) ->
     assert set(report["drafts"]) == {"ngram", "suffix", "draft_model"}
     assert all(count > 20 for count in report["accepted_tokens"].values())
     assert report["faults"] == []
+
+
+def test_a_cached_prompt_is_not_padded_with_drafts(everything: Any) -> None:
+    """vLLM pads a request that has one token left to read, for CUDA graphs of one shape."""
+    counted = everything[0]["again"]
+    assert counted["vllm:prefix_cache_hits"] == KV_BLOCK
+    assert counted["vllm:spec_decode_num_draft_tokens"] == 0
 
 
 def test_logprobs_are_the_same(bare: dict[str, Any], everything: Any) -> None:

@@ -63,9 +63,7 @@ def html_report(results: Results) -> str:
     body = [
         f"<h1>Speculation against {escape(view.bare)}: {escape(Path(results['plan']['model']).name)}</h1>",
         f'<p class="soft">vLLM {latest["vllm"]} on {escape(_machine(latest))}, {latest["date"][:10]}</p>',
-        f'<div class="verdict"><p>{escape(first)}</p><ul>',
-        *(f"<li>{escape(line)}</li>" for line in rest),
-        "</ul></div>",
+        verdict_box(first, rest),
         *_section(
             "Speedup against load",
             f"Generated tokens a second, relative to {view.bare} in the same round; whiskers are 95% "
@@ -97,12 +95,23 @@ def html_report(results: Results) -> str:
         body += _section(title, text, arms, [(w, _latency(view, w, key)) for w in view.workloads])
     body += ["<h2>All figures</h2>", _notes(results), f'<div class="scroll">{_html_table(view)}</div>']
     body += ["<h2>How it was measured</h2>", _method(results)]
+    title = f"slipstream bench: {Path(results['plan']['model']).name}"
+    return page(title, STYLE + _series_style(), body)
+
+
+def page(title: str, style: str, body: Sequence[str]) -> str:
+    """A whole HTML file that needs nothing else."""
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>slipstream bench: {escape(Path(results['plan']['model']).name)}</title>"
-        f"<style>{STYLE}{_series_style()}</style></head><body><main>{''.join(body)}</main></body></html>\n"
+        f"<title>{escape(title)}</title>"
+        f"<style>{style}</style></head><body><main>{''.join(body)}</main></body></html>\n"
     )
+
+
+def verdict_box(first: str, rest: Sequence[str]) -> str:
+    lines = "".join(f"<li>{escape(line)}</li>" for line in rest)
+    return f'<div class="verdict"><p>{escape(first)}</p><ul>{lines}</ul></div>'
 
 
 def markdown_report(results: Results) -> str:

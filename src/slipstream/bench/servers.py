@@ -87,8 +87,10 @@ def running(
     flags: Sequence[str],
     folder: Path,
     tell: Callable[[str], None] = lambda text: None,
+    timed: bool = True,
 ) -> Iterator[dict[str, Server]]:
-    """Start a server per arm, wait until all are healthy, and stop them in the end."""
+    """Start a server per arm, wait until all are healthy, and stop them in the end. `timed` servers write
+    down what each step took."""
     folder.mkdir(parents=True, exist_ok=True)
     host = look_at_host()
     surroundings, shared_flags = _share_of_machine(host, len(arms), flags)
@@ -99,7 +101,8 @@ def running(
         try:
             for arm in arms:
                 tell(f"starting {arm.name}")
-                server = _start(model, arm, [*flags, *shared_flags], surroundings, folder, host.platform)
+                watched = TIMED_CPU_WORKER if timed and host.platform == "cpu" else None
+                server = _start(model, arm, [*flags, *shared_flags], surroundings, folder, watched)
                 watch(server.group)
                 servers[arm.name] = server
                 waiting.append(server)
@@ -169,7 +172,7 @@ def _start(
     flags: Sequence[str],
     surroundings: Mapping[str, str],
     folder: Path,
-    platform: str,
+    worker: str | None,
 ) -> Server:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -178,8 +181,8 @@ def _start(
     steps.unlink(missing_ok=True)
     command = [sys.executable, "-m", "slipstream", "serve", model, "--speculate", arm.speculate]
     command += [*flags, *arm.flags, "--port", str(port)]
-    if platform == "cpu":
-        command += ["--worker-cls", TIMED_CPU_WORKER]
+    if worker:
+        command += ["--worker-cls", worker]
     environment = {
         **os.environ,
         **surroundings,

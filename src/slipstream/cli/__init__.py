@@ -13,6 +13,7 @@ from slipstream.cli.pair import pair
 from slipstream.cli.predict import predict
 from slipstream.cli.serve import serve
 from slipstream.cli.tune import tune
+from slipstream.cli.verify import verify
 from slipstream.errors import SlipstreamError
 from slipstream.version import __version__
 
@@ -35,6 +36,9 @@ app.command(context_settings=PASS_THROUGH, options_metavar=SERVE_OPTIONS)(bench)
 app.command()(report)
 app.command(context_settings=PASS_THROUGH, options_metavar=SERVE_OPTIONS)(tune)
 app.command()(predict)
+app.command(
+    context_settings=PASS_THROUGH, options_metavar="[MODEL] [OPTIONS] [any option of slipstream serve]"
+)(verify)
 
 
 @app.callback(invoke_without_command=True)

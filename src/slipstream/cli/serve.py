@@ -1,6 +1,8 @@
 """slipstream serve"""
 
+import argparse
 import sys
+from collections.abc import Sequence
 
 import typer
 
@@ -15,6 +17,8 @@ Options:
                                       fields of SpeculationConfig; JSON may also be given inline.
   --drafter DIR_OR_ID                 A draft model, or Medusa or EAGLE heads.
   --host HOST                         Where to listen (default here: 127.0.0.1).
+  --shadow RATE                       Write this share of the greedy requests again without speculation, while
+                                      nobody waits, and export how many differ (default: 0).
   --help                              This text.  --help=all: every option of vllm serve.
 
 Also understood: --speculative-config and --spec-method/--spec-model/--spec-tokens (today's vLLM), and
@@ -34,7 +38,7 @@ def serve(context: typer.Context) -> None:
     from slipstream.ops.doctor import examine
     from slipstream.ops.host import require_vllm
 
-    flags = context.args
+    shadow, flags = take_shadow(context.args)
     if "--help" in flags or "-h" in flags or not flags:
         sys.stdout.write(HELP)
         return
@@ -46,4 +50,20 @@ def serve(context: typer.Context) -> None:
         return
     command = read_command(flags, ask_vllm)
     examination = examine(command.deployment, command.speculation)
-    start_server(command.deployment, examination, command.vllm_flags, command.notes)
+    start_server(command.deployment, examination, command.vllm_flags, command.notes, shadow)
+
+
+def take_shadow(flags: Sequence[str]) -> tuple[float, list[str]]:
+    """(what --shadow says, the other flags)."""
+    from slipstream.errors import ConfigError
+
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--shadow", default="0")
+    given, rest = parser.parse_known_args(flags)
+    try:
+        share = float(given.shadow)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise ConfigError(f"--shadow {given.shadow}: write the share of requests to check, as 0.01")
+    return share, rest

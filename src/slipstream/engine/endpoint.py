@@ -1,10 +1,14 @@
-"""GET /slipstream/plan: what `slipstream explain` shows. Numbers only, nothing of anybody's text."""
+"""What Slipstream adds to the server: GET /slipstream/plan, which `slipstream explain` shows (numbers only,
+nothing of anybody's text); and the canary, if it was asked for."""
 
+import os
 from typing import Any
 
 from fastapi import FastAPI, HTTPException
 from starlette.requests import Request
 
+from slipstream.engine.settings import SHADOW_VARIABLE
+from slipstream.engine.shadow import Shadow
 from slipstream.ops.explain import PATH
 
 
@@ -26,3 +30,5 @@ class PlanEndpoint:
 
     async def init_state(self, engine_client: Any, state: Any, args: Any) -> None:
         state.slipstream_engine = engine_client
+        if share := float(os.environ.get(SHADOW_VARIABLE, 0)):
+            engine_client.generate = Shadow(engine_client, share).generate

@@ -98,6 +98,9 @@ class Scheduler(Plans, VllmScheduler):
             self._drafter = WorkerDrafter(settings.drafter)
             proposers.append(self._drafter)
         self._composer = Composer(proposers, vocab_size)
+        # One K for every number of requests, so that vLLM does not pad a request whose prompt is cached but
+        # for one token with K drafts that cannot be right (it does so for CUDA graphs of one shape).
+        self.dynamic_sd_lookup = [self.num_spec_tokens] * (self.max_num_running_reqs + 1)
         draft_after_every_step()
 
     # ---- vLLM's steps, and their times ----

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 KEY = "slipstream"
+SHADOW_VARIABLE = "SLIPSTREAM_SHADOW"  # the share of greedy requests that the server writes again
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from slipstream.engine.arguments import engine_arguments
 from slipstream.engine.patches import when_configured
 from slipstream.engine.plugin import register
 from slipstream.engine.report import report_choice, report_engine
+from slipstream.engine.settings import SHADOW_VARIABLE
 from slipstream.ops.doctor import Examination
 from slipstream.ops.host import installed_vllm
 
@@ -36,10 +37,16 @@ def start_llm(
 
 
 def start_server(
-    deployment: Deployment, examination: Examination, flags: Sequence[str], notes: Sequence[str]
+    deployment: Deployment,
+    examination: Examination,
+    flags: Sequence[str],
+    notes: Sequence[str],
+    shadow: float = 0.0,
 ) -> None:
-    """Run `vllm serve` in this process with the chosen speculation; returns when the server stops."""
+    """Run `vllm serve` in this process with the chosen speculation; returns when the server stops. The share
+    `shadow` of its greedy requests is written again without speculation, and compared."""
     with _prepared(deployment, examination, notes) as ours:
+        os.environ[SHADOW_VARIABLE] = str(shadow)
         _vllm_serve(server_flags(ours, flags))
 
 

@@ -1,0 +1,133 @@
+"""Counts against a law, or against other counts: a test, a bound, and what they can find.
+
+Total variation (TV) is half the sum of all differences in probability: the largest difference that any event
+can have. What is said of it here is over the categories counted.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+LOOKS = (0.25, 0.5, 1.0)
+"""After which shares of the draws the counts are looked at; the error rates are shared among the looks."""
+BOUND_ERROR = 0.05
+"""A cell's bound is wrong in at most so many of such checks."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Counts over the categories of one prompt, and what they are held against: the law's probabilities, or
+    other counts."""
+
+    counts: Floats
+    law: Floats | None = None
+    others: Floats | None = None
+
+    @property
+    def draws(self) -> float:
+        return float(self.counts.sum())
+
+    @property
+    def effective_draws(self) -> float:
+        """As many draws against a known law would say as much."""
+        if self.others is None:
+            return self.draws
+        others = float(self.others.sum())
+        return self.draws * others / (self.draws + others)
+
+    def chi_square(self) -> float:
+        """Pearson's."""
+        if self.law is not None:
+            expected = self.law * self.draws
+            return float(((self.counts - expected) ** 2 / expected).sum())
+        assert self.others is not None
+        n, m = self.draws, float(self.others.sum())
+        both = np.maximum(self.counts + self.others, 1)
+        difference = self.counts * np.sqrt(m / n) - self.others * np.sqrt(n / m)
+        return float((difference**2 / both).sum())
+
+    def variation(self) -> float:
+        """The TV seen: on average more than there is, never less."""
+        if self.law is not None:
+            law = self.law
+        else:
+            assert self.others is not None
+            law = self.others / self.others.sum()
+        return float(np.abs(self.counts / self.draws - law).sum() / 2)
+
+
+def _freedom(samples: Sequence[Sample]) -> int:
+    return sum(len(sample.counts) - 1 for sample in samples)
+
+
+def _chi_square(samples: Sequence[Sample]) -> float:
+    return sum(sample.chi_square() for sample in samples)
+
+
+def p_value(samples: Sequence[Sample]) -> float:
+    """How likely so large a difference is if there is none."""
+    from scipy import stats
+
+    freedom = _freedom(samples)
+    return float(stats.chi2.sf(_chi_square(samples), freedom)) if freedom else 1.0
+
+
+def variation_bound(samples: Sequence[Sample], error: float) -> float:
+    """The mean TV over prompts is at most this, but for a chance of `error`. With a difference of this TV,
+    whatever its direction, chi-square is off centre by at least 4 n TV^2 (Cauchy and Schwarz), and would be
+    larger than the one seen. A fit that is better than the average one counts as the average one."""
+    from scipy import optimize, stats
+
+    freedom = _freedom(samples)
+    if freedom < 1:
+        return 1.0
+    seen = max(freedom, _chi_square(samples))
+    draws = min(sample.effective_draws for sample in samples) * len(samples)
+    centre = optimize.brentq(
+        lambda centre: stats.ncx2.cdf(seen, freedom, centre) - error, 1e-9, 100 * (seen + freedom)
+    )
+    return _from_centre(centre, draws)
+
+
+def _from_centre(centre: float, draws: float) -> float:
+    """The largest TV that puts chi-square so far off centre."""
+    return float(min(1.0, np.sqrt(centre / 4 / draws)))
+
+
+def findable(draws: float, freedom: int, error: float, power: float = 0.9) -> float:
+    """The TV that is found with this probability by the last look, whatever direction it has, in so many
+    draws against a known law. Of all differences with the same TV, one that moves half of the probability is
+    hardest to see; its chi-square is off centre by 4 n TV^2."""
+    from scipy import optimize, stats
+
+    if freedom < 1:
+        return 1.0
+    limit = stats.chi2.isf(error / len(LOOKS), freedom)
+    found = optimize.brentq(
+        lambda centre: stats.ncx2.sf(limit, freedom, centre) - power, 1e-6, 100 * (limit + freedom)
+    )
+    return _from_centre(found, draws)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    verdict: str
+    """same: the TV is below the bound wanted; unclear: no difference is seen; differs."""
+    draws: int
+    p_value: float
+    variation: float
+    bound: float
+
+
+def judge(samples: Sequence[Sample], error: float, wanted: float, last: bool) -> Judgement | None:
+    """At one of the looks; None to go on drawing. `error`: the chance of a false alarm in the whole cell."""
+    share = error / len(LOOKS)
+    p, bound = p_value(samples), variation_bound(samples, BOUND_ERROR / len(LOOKS))
+    verdict = "differs" if p < share else "same" if bound <= wanted else "unclear"
+    if verdict == "unclear" and not last:
+        return None
+    seen = float(np.mean([sample.variation() for sample in samples]))
+    return Judgement(verdict, int(sum(sample.draws for sample in samples)), p, seen, bound)

@@ -1,0 +1,122 @@
+"""`slipstream verify` on real servers: one that is sound passes, one with a planted bug does not."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.server import SMALL
+from slipstream.bench.arms import Arm
+from slipstream.bench.servers import running
+from slipstream.verify.distribution import CELLS
+from slipstream.verify.run import BARE_FLAGS, Wanted, Watcher, conversations, verify_servers
+from slipstream.verify.served import Served
+
+TESTS = str(Path(__file__).parent.parent)
+FLAGS = ("--dtype", "float32", "--enforce-eager", "--max-model-len", "1024")
+ENVIRONMENT = {**SMALL, "PYTHONPATH": TESTS}
+LITTLE = Wanted(
+    prompts=4, max_tokens=16, draws=1200, tried=2, variation=0.02, known_bad=False,
+    cells={"temperature 1": CELLS["temperature 1"]},
+)  # fmt: skip
+
+
+def planted(name: str, worker: str, *flags: str) -> Arm:
+    return Arm(name, "auto", ENVIRONMENT, (*flags, "--worker-cls", f"engine.planted.{worker}"))
+
+
+@pytest.fixture(scope="module")
+def servers(smollm2: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Served]]:
+    arms = [
+        Arm("bare", environment=ENVIRONMENT, flags=BARE_FLAGS),
+        Arm("sound", "auto", ENVIRONMENT, ("--shadow", "0.25")),
+        planted("recovery", "WrongRecoveryWorker"),
+        planted("stale", "StaleKeysWorker", "--shadow", "1"),
+    ]
+    with running(smollm2, arms, FLAGS, tmp_path_factory.mktemp("verify"), timed=False) as started:
+        yield {name: Served(server.url) for name, server in started.items()}
+
+
+def command(folder: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+    run = subprocess.run(
+        [sys.executable, "-m", "slipstream", "verify", *arguments, "--out", str(folder)],
+        capture_output=True, text=True, env={**os.environ, "COLUMNS": "160"}, timeout=600,
+    )  # fmt: skip
+    assert run.returncode in (0, 1), run.stdout + run.stderr
+    return run, json.loads((folder / "certificate.json").read_text())
+
+
+def test_short_form(servers: dict[str, Served], tmp_path: Path) -> None:
+    """A sound server passes."""
+    urls = ("--url", servers["sound"].url, "--bare-url", servers["bare"].url)
+    run, certificate = command(tmp_path, *urls, "--short")
+    assert run.returncode == 0, run.stdout
+    assert certificate["verdict"] == "same"
+    assert certificate["greedy"]["verdict"] == "equal"
+    assert certificate["greedy"]["accepted"] > 100
+    assert certificate["logprobs"]["verdict"] == "equal"
+    assert certificate["logprobs"]["compared"] > 500
+    for cell in certificate["distribution"]:
+        assert cell["verdict"] in ("same", "unclear")
+        assert cell["known_law"]
+        assert cell["accepted_tokens"] > 100
+        assert cell["draft_tokens"] - cell["accepted_tokens"] > 100
+    assert "finds a TV of" in run.stderr
+    assert "<table>" in (tmp_path / "certificate.html").read_text()
+
+
+def test_wrong_recovered_token_is_found(servers: dict[str, Served]) -> None:
+    """By a server against itself without speculation. Its log-probabilities are not those it samples by, so
+    two samples are compared."""
+    url = servers["recovery"].url
+    result = verify_servers(Served(url, "off"), Served(url), LITTLE, Watcher())
+    assert result["greedy"]["verdict"] == "equal"  # greedy never sees it
+    (cell,) = result["distribution"]
+    assert not cell["known_law"]
+    assert cell["verdict"] == "differs"
+
+
+def test_stale_keys_are_found(servers: dict[str, Served], tmp_path: Path) -> None:
+    """The same, by the command."""
+    little = ("--short", "--prompts", "8", "--max-tokens", "24", "--draws", "0")
+    run, certificate = command(tmp_path, "--url", servers["stale"].url, *little)
+    assert run.returncode == 1, run.stdout
+    assert certificate["greedy"]["verdict"] == "differs"
+
+
+def test_shadow_counts(servers: dict[str, Served]) -> None:
+    """Greedy requests are written again once nobody waits."""
+    asked = [{"prompt": p, "max_tokens": 8, "temperature": 0} for p in conversations(servers["bare"], 32)]
+    servers["sound"].ask(asked, 8)
+    servers["stale"].ask([{**request, "max_tokens": 24} for request in asked[:8]], 8)
+    deadline = time.monotonic() + 120
+    while not (shadow(servers["sound"], "replayed") and shadow(servers["stale"], "differing")):
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    assert shadow(servers["sound"], "differing") == 0
+
+
+def shadow(served: Served, what: str) -> float:
+    with served._open("/metrics") as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(
+        float(line.split()[-1]) for line in lines if line.startswith(f"slipstream:shadow_{what}_total")
+    )
+
+
+def test_parted_ranks_are_found(tiny_llama: str, tmp_path: Path) -> None:
+    """The tiny Llama repeats itself, so there is something to draft."""
+    flags = (*FLAGS[:3], "--tensor-parallel-size", "2")
+    arm = planted("parted", "PartedRanksWorker")
+    greedy = Wanted(prompts=8, max_tokens=32, cells={}, known_bad=False)
+    with running(tiny_llama, [arm], flags, tmp_path, timed=False) as started:
+        url = started[arm.name].url
+        result = verify_servers(Served(url, "off"), Served(url), greedy, Watcher())
+    assert result["greedy"]["drafted"] > 0
+    assert result["greedy"]["verdict"] == "differs"
