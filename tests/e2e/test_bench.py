@@ -140,12 +140,12 @@ def test_other_settings_are_not_mixed_in(bench: Path, smollm2: str) -> None:
     assert "holds a run with another model, other arms or other settings" in " ".join(process.stderr.split())
 
 
-def test_tune(smollm2: str, tmp_path: Path) -> None:
+def test_tune(tiny_llama: str, tmp_path: Path) -> None:
     out, few = tmp_path / "tune", tmp_path / "few.jsonl"
     shipped = files("slipstream.bench") / "prompts" / "edit.jsonl"
     few.write_text("".join(shipped.read_text().splitlines(keepends=True)[:6]))
     options = [*QUICK, "--workload", str(few), "--concurrency", "2", "--out", str(out)]
-    text = finish(command("tune", smollm2, *options), tmp_path / "log")
+    text = finish(command("tune", tiny_llama, *options), tmp_path / "log")
     assert "chosen:" in text
     content = json.loads((out / "tune.json").read_text())
     for row in content["cost_curve"]["seconds"]:

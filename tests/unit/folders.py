@@ -49,3 +49,10 @@ def write_tokenizer(folder: Path, words: tuple[str, ...], special: tuple[str, ..
 def write_weights(folder: Path, parameters: int, dtype: str = "BF16") -> None:
     header = json.dumps({"w": {"dtype": dtype, "shape": [parameters], "data_offsets": [0, 0]}}).encode()
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
+
+
+def write_training(folder: str, target: str, survival: list[float]) -> None:
+    """As `slipstream train` leaves it beside a drafter."""
+    held_out = [{"texts": "greedy", "acceptance": {"drafter": {"survival": survival}}}]
+    content = {"recipe": {"target": target}, "held_out": held_out}
+    (Path(folder) / "training.json").write_text(json.dumps(content))

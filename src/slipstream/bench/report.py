@@ -96,7 +96,7 @@ def html_report(results: Results) -> str:
     body += ["<h2>All figures</h2>", _notes(results), f'<div class="scroll">{_html_table(view)}</div>']
     body += ["<h2>How it was measured</h2>", _method(results)]
     title = f"slipstream bench: {Path(results['plan']['model']).name}"
-    return page(title, STYLE + _series_style(), body)
+    return page(title, STYLE + series_style(), body)
 
 
 def page(title: str, style: str, body: Sequence[str]) -> str:
@@ -158,7 +158,7 @@ def _legend(entries: Sequence[tuple[str, str]]) -> str:
     return f'<ul class="legend">{"".join(items)}</ul>'
 
 
-def _series_style() -> str:
+def series_style() -> str:
     return "".join(f".c{i}{{stroke:var(--c{i});fill:var(--c{i})}}" for i in range(COLOURS + 1)) + "".join(
         f".part{i}{{fill:var(--p{i})}}" for i in range(len(PARTS))
     )

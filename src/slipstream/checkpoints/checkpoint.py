@@ -130,6 +130,19 @@ class Checkpoint:
         return self.config.get("speculators_model_type") == "peagle"
 
     @property
+    def trained_for(self) -> str:
+        """The target that `slipstream train` made this drafter for; empty if it did not."""
+        return str(self.json("training.json").get("recipe", {}).get("target", ""))
+
+    @property
+    def held_out_survival(self) -> tuple[float, ...]:
+        """Of a drafter that `slipstream train` made: how often its first, second, ... draft token was
+        accepted with all before it, on held-out texts (the greedy ones if there are any)."""
+        rows = self.json("training.json").get("held_out", [])
+        rows = [row for row in rows if row["texts"] == "greedy"] or rows[:1]
+        return tuple(rows[0]["acceptance"]["drafter"]["survival"]) if rows else ()
+
+    @property
     def has_only_pickled_weights(self) -> bool:
         """Whether its weights could only be loaded by unpickling; False where that is not known."""
         names = self._weight_names

@@ -12,6 +12,7 @@ from slipstream.cli.explain import explain
 from slipstream.cli.pair import pair
 from slipstream.cli.predict import predict
 from slipstream.cli.serve import serve
+from slipstream.cli.train import train
 from slipstream.cli.tune import tune
 from slipstream.cli.verify import verify
 from slipstream.errors import SlipstreamError
@@ -36,6 +37,7 @@ app.command(context_settings=PASS_THROUGH, options_metavar=SERVE_OPTIONS)(bench)
 app.command()(report)
 app.command(context_settings=PASS_THROUGH, options_metavar=SERVE_OPTIONS)(tune)
 app.command()(predict)
+app.command()(train)
 app.command(
     context_settings=PASS_THROUGH, options_metavar="[MODEL] [OPTIONS] [any option of slipstream serve]"
 )(verify)

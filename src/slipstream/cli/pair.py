@@ -26,7 +26,8 @@ def pair(
     """Rank possible drafters for a target by compatibility and predicted speedup.
 
     The prediction is for one request at a time on a memory-bound machine, from the size ratio and an
-    [bold]assumed[/] acceptance rate; only measuring tells the real one. Exit code 1 if nothing fits.
+    [bold]assumed[/] acceptance rate; only measuring tells the real one (a drafter made by
+    [bold]slipstream train[/] has been measured). Exit code 1 if nothing fits.
     """
     from slipstream.checkpoints import open_checkpoint
     from slipstream.ops.pairing import find_candidates, rank_drafters

@@ -41,7 +41,7 @@ def verify(
         int | None,
         typer.Option(min=1, max=384, help="Greedy texts to compare. Default: 200.", show_default=False),
     ] = None,
-    max_tokens: Annotated[int, typer.Option(min=2, help="Their length.")] = 48,
+    max_tokens: Annotated[int, typer.Option(min=2, help="Their length.")] = 32,
     draws: Annotated[
         int | None,
         typer.Option(
@@ -81,7 +81,7 @@ def verify(
         prompts=prompts or (24 if short else 200),
         max_tokens=max_tokens,
         draws=(1500 if short else 6000) if draws is None else draws,
-        tried=4 if short else 12,
+        tried=4 if short else 8,
         variation=variation,
         cells={name: CELLS[name] for name in names if draws != 0},
         known_bad=not short,

@@ -31,7 +31,15 @@ class Norm(nn.Module):
         return x if self.weight is None else x * self.weight + self.bias
 
 
+def token_weight(width: int, stages: int) -> float:
+    """How much the token counts against the state, so that the state keeps its scale."""
+    state_weight = 0.5 ** (0.5 / stages)
+    return math.sqrt((1 - state_weight**2) * (width / 2)) / state_weight
+
+
 class MLPSpeculator(nn.Module):
+    token_map: torch.Tensor | None
+
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__()
         vocab, hidden, stages = config["vocab_size"], config["emb_dim"], config["n_predict"]
@@ -40,16 +48,16 @@ class MLPSpeculator(nn.Module):
         self.proj = nn.ModuleList(
             nn.Linear(hidden if stage == 0 else inner, inner, bias=False) for stage in range(stages)
         )
-        self.head = nn.ModuleList(nn.Linear(inner, vocab, bias=False) for _ in range(stages))
+        drafted = config.get("draft_vocab_size") or vocab  # ours may draft the frequent tokens alone
+        self.head = nn.ModuleList(nn.Linear(inner, drafted, bias=False) for _ in range(stages))
         self.ln = nn.ModuleList(Norm(inner) for _ in range(stages))
         if config.get("tie_weights"):
             for parts, first in ((self.emb, 0), (self.head, 0), (self.ln, 0), (self.proj, 1)):
                 for stage in range(first + 1, stages):
                     parts[stage] = parts[first]
         self.ln0 = Norm(hidden, learned=False) if config.get("scale_input") else None
-        state_weight = 0.5 ** (0.5 / stages)
-        # How much the token counts against the state, so that the state keeps its scale.
-        self.token_weight = math.sqrt((1 - state_weight**2) * (inner / 2)) / state_weight
+        self.token_weight = token_weight(inner, stages)
+        self.register_buffer("token_map", torch.empty(drafted, dtype=torch.long) if drafted < vocab else None)
 
     def forward(self, state: torch.Tensor, token: torch.Tensor, num_tokens: int) -> torch.Tensor:
         """state [requests, hidden], token [requests] -> the most probable tokens [requests, num_tokens]"""
@@ -60,6 +68,8 @@ class MLPSpeculator(nn.Module):
             state = self.proj[stage](state) + self.token_weight * self.emb[stage](token)
             state = functional.gelu(self.ln[stage](state))
             token = self.head[stage](state).argmax(-1)
+            if self.token_map is not None:
+                token = self.token_map[token]
             tokens.append(token)
         return torch.stack(tokens, dim=1)
 
@@ -72,7 +82,10 @@ def load_mlp_speculator(folder: str, dtype: torch.dtype, device: torch.device) -
     weights: dict[str, torch.Tensor] = {}
     for file in sorted(Path(folder).glob("*.safetensors")):
         weights |= load_file(file)
-    weights = {name.removeprefix("speculator."): tensor.to(dtype) for name, tensor in weights.items()}
+    weights = {
+        name.removeprefix("speculator."): tensor.to(dtype) if tensor.is_floating_point() else tensor
+        for name, tensor in weights.items()
+    }
     for name in model.state_dict():
         if name not in weights and config.get("tie_weights"):  # tied weights are often stored once
             part, stage, rest = name.split(".", 2)

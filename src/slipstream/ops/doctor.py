@@ -17,6 +17,7 @@ from slipstream.ops.host import SUPPORTED_VLLM, Host, look_at_host
 CHECKS = (
     run_checks.check_proposer,
     model_checks.check_drafter_files,
+    model_checks.check_training,
     model_checks.check_tokenizer,
     model_checks.check_head_shape,
     model_checks.check_num_draft_tokens,

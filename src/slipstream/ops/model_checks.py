@@ -1,6 +1,7 @@
 """Checks of the two models against each other. What is said of vLLM here holds for 0.32."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from slipstream.checkpoints import Agreement, Checkpoint, compare_vocabularies, read_vocabulary
 from slipstream.config.choice import offered_tokens
@@ -18,6 +19,21 @@ def check_drafter_files(setup: Setup) -> Iterator[Finding]:
         reason = f"{drafter.name} has pickled weights only, and unpickling can run anything"
         fix = "convert them: torch.load(file, weights_only=True), then safetensors.torch.save_file"
         yield Finding("drafter", Status.FAIL, reason, fix)
+
+
+def check_training(setup: Setup) -> Iterator[Finding]:
+    """What is known of a drafter that `slipstream train` made."""
+    target, drafter = setup.target, setup.drafter
+    if target is None or drafter is None or not drafter.trained_for:
+        return
+    accepted = f"{1 + sum(drafter.held_out_survival):.2f} tokens per step on held-out texts"
+    made_for = Path(drafter.trained_for).name
+    if made_for == Path(target.name).name:
+        yield Finding("training", Status.PASS, f"trained for this target: {accepted}")
+    else:
+        reason = f"trained for {made_for} ({accepted} of it)"
+        fix = f"slipstream train {target.name} --start-from {drafter.name}, unless both say the same"
+        yield Finding("training", Status.WARN, reason, fix)
 
 
 def check_tokenizer(setup: Setup) -> Iterator[Finding]:

@@ -81,6 +81,13 @@ def _judge(target: Checkpoint, vocabulary: Vocabulary | None, name: str, accepta
         return Candidate(name, method, True, "its size is not known here, so nothing is predicted")
     # Heads that draft all tokens in one go cost one pass, whatever K is.
     one_pass = method in ("medusa", "dflash", "dspark")
+    if survival := drafter.held_out_survival:
+        cost = ratio if one_pass else ratio * len(survival)
+        length = 1 + sum(survival)
+        return Candidate(
+            name, method, True, f"measured on held-out texts: {length:.2f} tokens per step", ratio,
+            len(survival), length / (1 + cost),
+        )  # fmt: skip
     most = offered_tokens(method, drafter) or 8
     tokens = most if one_pass else best_num_draft_tokens(acceptance, ratio, most)
     gain = speedup(acceptance, tokens, ratio / max(tokens, 1) if one_pass else ratio)
@@ -93,8 +100,6 @@ def _why_not(target: Checkpoint, vocabulary: Vocabulary | None, drafter: Checkpo
     """Why `drafter` cannot draft for `target`; empty if it can."""
     if drafter.has_only_pickled_weights:
         return "pickled weights only; convert them to safetensors"
-    if method == "mlp_speculator":
-        return "vLLM 0.32 does not run MLP speculators"
     if method != "draft_model":
         return why_head_does_not_fit(target, drafter)
     if not drafter.generates_text:

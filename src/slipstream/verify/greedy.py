@@ -16,7 +16,7 @@ from slipstream.verify.served import Answer, Served
 AT_ONCE = 8
 OTHERWISE = 3
 """Requests at a time, for bare texts in other batches."""
-SOME = 48
+SOME = 32
 """Prompts that are written again: by the bare engine in other batches, and with log-probabilities."""
 
 

@@ -18,7 +18,7 @@ from slipstream.verify.served import Served
 
 FORCED = 4
 """Draft tokens per step where drafts must be verified for the check to say anything."""
-FEW = 16  # prompts for each known-bad feature
+FEW = 12  # prompts for each known-bad feature
 BARE_FLAGS = ("--logprobs-mode", "processed_logprobs")
 SHORT = ("chat", "code", "math", "edit")
 """Workloads whose prompts are soon read."""
@@ -31,10 +31,10 @@ class Wanted:
     """How much is checked."""
 
     prompts: int = 200
-    max_tokens: int = 48
+    max_tokens: int = 32
     draws: int = 6000
     """Sampled texts per cell, at most."""
-    tried: int = 12
+    tried: int = 8
     """Prompts among which the two are chosen that they are drawn from."""
     variation: float = 0.05
     """The TV that is to be ruled out."""

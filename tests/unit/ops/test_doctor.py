@@ -12,7 +12,7 @@ from slipstream.errors import SetupError
 from slipstream.ops.doctor import Examination, examine
 from slipstream.ops.findings import Finding, Status
 from slipstream.ops.host import GIB, Host
-from unit.folders import WORDS, write_head, write_model, write_tokenizer
+from unit.folders import WORDS, write_head, write_model, write_tokenizer, write_training
 
 HOST = Host(
     vllm_version="0.32.0",
@@ -57,6 +57,16 @@ def test_a_sound_pair_passes(target: str, small: str) -> None:
     assert (choice.method, choice.num_draft_tokens) == ("draft_model", 8)
     assert "8 tokens, all the same" in only(examination, "tokenizer", Status.PASS).reason
     assert "3.0%" in only(examination, "size", Status.PASS).reason
+
+
+def test_what_is_known_of_a_trained_drafter(target: str, small: str) -> None:
+    write_training(small, target, [0.5, 0.25])
+    finding = only(run(target, speculation={"drafter": small}), "training", Status.PASS)
+    assert "1.75 tokens per step" in finding.reason
+    write_training(small, "./another", [0.5, 0.25])
+    finding = only(run(target, speculation={"drafter": small}), "training", Status.WARN)
+    assert "trained for another" in finding.reason
+    assert f"--start-from {small}" in finding.fix
 
 
 def test_no_vllm_or_another_version(target: str) -> None:

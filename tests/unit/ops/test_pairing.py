@@ -1,8 +1,10 @@
 from pathlib import Path
 
+import pytest
+
 from slipstream.checkpoints import open_checkpoint
 from slipstream.ops.pairing import find_candidates, rank_drafters
-from unit.folders import WORDS, write_head, write_model
+from unit.folders import WORDS, write_head, write_model, write_training
 
 
 def test_ranking(tmp_path: Path) -> None:
@@ -33,3 +35,14 @@ def test_a_missing_candidate_is_listed_with_its_reason(tmp_path: Path) -> None:
     (candidate,) = rank_drafters(target, ["/no/such"], 0.6)
     assert not candidate.compatible
     assert "no such folder" in candidate.reason
+
+
+def test_a_trained_drafter_is_ranked_by_what_was_measured(tmp_path: Path) -> None:
+    target = write_model(tmp_path / "target", parameters=100_000)
+    write_training(write_model(tmp_path / "poor", parameters=2_000), target, [0.1, 0.0])
+    write_training(write_model(tmp_path / "good", parameters=2_000), target, [0.8, 0.7])
+    good, poor = rank_drafters(open_checkpoint(target), find_candidates([str(tmp_path)]), 0.6)
+    assert Path(good.name).name == "good"
+    assert good.predicted_speedup == pytest.approx(2.5 / 1.04)
+    assert "2.50 tokens per step" in good.reason
+    assert poor.num_draft_tokens == 2

@@ -1,0 +1,61 @@
+"""What `train` shows while it runs, and in the end."""
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from slipstream.training.card import ARMS
+from slipstream.training.run import Watcher
+from slipstream.training.trainer import State
+
+
+class _Drawn(Watcher):
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._task = progress.add_task("starting", total=None)
+        self._shown = 0
+
+    def doing(self, what: str, steps: float) -> None:
+        self._progress.reset(self._task, total=steps or None, description=what)
+        if not self._progress.console.is_terminal:
+            self._progress.console.print(what)
+
+    def advanced(self, steps: float) -> None:
+        self._progress.advance(self._task, steps)
+
+    def trained(self, state: State, progress: float) -> None:
+        self._progress.update(self._task, completed=min(progress, 1.0))
+        for point in state.history[self._shown :]:
+            survival = ", ".join(f"{value:.2f}" for value in point.survival)
+            self._progress.console.print(
+                f"{point.minutes:5.1f} min  loss {point.loss:.3f}  {point.length:.3f} tokens per step held "
+                f"out ({survival})",
+                highlight=False,
+            )
+        self._shown = len(state.history)
+
+
+@contextmanager
+def watched() -> Iterator[Watcher]:
+    """On stderr; plain lines if that is not a terminal."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(file=sys.stderr)) as progress:
+        yield _Drawn(progress)
+
+
+def show(result: Mapping[str, Any], folder: Path) -> None:
+    console = Console(highlight=False)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), title="Tokens per step, held out")
+    table.add_column("texts")
+    for arm in ARMS:
+        table.add_column(arm, justify="right")
+    for row in result["held_out"]:
+        table.add_row(row["texts"], *(f"{row['acceptance'][arm]['length']:.2f}" for arm in ARMS))
+    console.print(table)
+    console.print(f"\nslipstream serve {result['recipe']['target']} --drafter {folder}", style="bold")

@@ -1,0 +1,1 @@
+"""Drafters from a target: its own answers, its hidden states, four kinds of drafter trained on them."""

@@ -1,0 +1,127 @@
+"""What the four kinds of drafter have in common while they learn.
+
+At place t the target has written up to token t + 1 and shown its hidden state at t. Draft token number j
+(from 1) is a guess at token t + 1 + j. Every drafter makes, for each place and each j, a *state* in the space
+of the target's hidden states, and the target's output matrix makes tokens of it. As long as the drafts before
+were right, the text is the target's own; where one was wrong the rest is not used. So one pass over the
+target's text tells how much would have been accepted from every place.
+"""
+
+import json
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from slipstream.errors import CheckpointError
+from slipstream.training.features import Example, Target
+
+
+@dataclass(frozen=True)
+class Batch:
+    tokens: torch.Tensor
+    """[texts, length], padded with 0 at the end"""
+    hidden: torch.Tensor
+    """[texts, length, hidden size]"""
+    lengths: torch.Tensor
+    """[texts]"""
+    prompt_lengths: torch.Tensor
+    """[texts]"""
+
+    @classmethod
+    def of(cls, examples: Sequence[Example], device: Any = None) -> "Batch":
+        longest = max(len(example.tokens) for example in examples)
+        hidden_size = examples[0].hidden.shape[1]
+        tokens = torch.zeros(len(examples), longest, dtype=torch.long)
+        hidden = torch.zeros(len(examples), longest, hidden_size)
+        for row, example in enumerate(examples):
+            tokens[row, : len(example.tokens)] = example.tokens
+            hidden[row, : len(example.tokens)] = example.hidden
+        lengths = torch.tensor([len(example.tokens) for example in examples])
+        prompts = torch.tensor([example.prompt_length for example in examples])
+        return cls(*(t.to(device) for t in (tokens, hidden, lengths, prompts)))
+
+    def places(self, number: int, prompts_too: bool) -> torch.Tensor:
+        """[texts, length]: where draft token `number` can be compared with the text."""
+        at = torch.arange(self.tokens.shape[1], device=self.tokens.device)
+        there = at[None] + 1 + number < self.lengths[:, None]
+        return there if prompts_too else there & (at[None] >= self.prompt_lengths[:, None] - 1)
+
+
+class Drafter(nn.Module):
+    """`forward` gives the states of the first so many draft tokens, each [texts, length, hidden size]."""
+
+    method: str
+    learning_rate: float
+    trimmed: bool
+    """Whether it can only draft the frequent tokens."""
+    repeats: bool = False
+    """Whether the state of draft token j at place t is that of the first one at place t + j - 1."""
+
+    imitation: float = 0.0
+    """What it counts that a state is the target's hidden state, beside what it says."""
+
+    vocabulary: torch.Tensor
+    embedding: torch.Tensor
+    head: torch.Tensor
+
+    def __init__(self, target: Target, vocabulary: torch.Tensor, num_tokens: int) -> None:
+        super().__init__()
+        self.target_config = target.config
+        self.num_tokens = num_tokens
+        self.register_buffer("vocabulary", vocabulary, persistent=False)
+        self.register_buffer("embedding", target.embedding.float(), persistent=False)
+        self.register_buffer("head", target.head.float(), persistent=False)
+
+    @abstractmethod
+    def forward(self, batch: Batch, num_tokens: int) -> list[torch.Tensor]: ...
+
+    def states(self, batch: Batch) -> list[torch.Tensor]:
+        """Of all its draft tokens."""
+        states = self(batch, 1 if self.repeats else self.num_tokens)
+        while len(states) < self.num_tokens:
+            states.append(shifted(states[-1]))
+        return states
+
+    def guesses(self, states: torch.Tensor) -> torch.Tensor:
+        """[..., hidden size] -> the token it would draft"""
+        if self.trimmed:
+            return self.vocabulary[(states @ self.head[self.vocabulary].T).argmax(-1)]
+        return (states @ self.head.T).argmax(-1)
+
+    @abstractmethod
+    def exported(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+        """config.json and the weights, as vLLM or Slipstream loads them."""
+
+    @abstractmethod
+    def start_from(self, weights: dict[str, torch.Tensor]) -> None:
+        """Go on from what `exported` once gave."""
+
+    def export(self, folder: Path, dtype: torch.dtype) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        config, weights = self.exported()
+        weights = {
+            name: (tensor.to(dtype) if tensor.is_floating_point() else tensor).contiguous().clone()
+            for name, tensor in weights.items()
+        }
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+        (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+
+
+def shifted(states: torch.Tensor, by: int = 1) -> torch.Tensor:
+    """What stood at place t + `by` stands at t; zeros at the end."""
+    return torch.cat([states[:, by:], torch.zeros_like(states[:, :by])], dim=1)
+
+
+def read_weights(folder: str) -> dict[str, torch.Tensor]:
+    weights: dict[str, torch.Tensor] = {}
+    for file in sorted(Path(folder).glob("*.safetensors")):
+        weights |= {name: tensor.float() for name, tensor in load_file(file).items()}
+    if not weights:
+        raise CheckpointError(f"{folder}: no safetensors; give the folder of an exported drafter")
+    return weights

@@ -1,0 +1,139 @@
+"""EAGLE (arXiv 2401.15077): one decoder layer on (embedding of the newest token, hidden state before it).
+
+Trained on its own states as well as on the target's, as EAGLE-3 is (arXiv 2503.01840): the second draft token
+is made from the state of the first. It has the first EAGLE's layout, which vLLM loads for Llama-like layers
+whatever the target is.
+"""
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from slipstream.training.drafter import Batch, Drafter, shifted
+from slipstream.training.features import Target
+
+Keys = tuple[torch.Tensor, torch.Tensor]
+
+
+class Eagle(Drafter):
+    method = "eagle"
+    learning_rate = 1e-3
+    trimmed = False
+    imitation = 0.2
+
+    def __init__(self, target: Target, vocabulary: torch.Tensor, num_tokens: int) -> None:
+        super().__init__(target, vocabulary, num_tokens)
+        config = target.config.get_text_config()
+        size = target.hidden_size
+        self.heads = config.num_attention_heads
+        self.kv_heads = getattr(config, "num_key_value_heads", None) or self.heads
+        self.head_dim = getattr(config, "head_dim", None) or size // self.heads
+        self.inner = config.intermediate_size
+        self.epsilon = getattr(config, "rms_norm_eps", 1e-6)
+        self.theta = float((getattr(config, "rope_parameters", None) or {}).get("rope_theta", 10000.0))
+        self.fc = nn.Linear(2 * size, size, bias=False)
+        self.q_proj = nn.Linear(size, self.heads * self.head_dim, bias=False)
+        self.k_proj = nn.Linear(size, self.kv_heads * self.head_dim, bias=False)
+        self.v_proj = nn.Linear(size, self.kv_heads * self.head_dim, bias=False)
+        self.o_proj = nn.Linear(self.heads * self.head_dim, size, bias=False)
+        self.gate_proj = nn.Linear(size, self.inner, bias=False)
+        self.up_proj = nn.Linear(size, self.inner, bias=False)
+        self.down_proj = nn.Linear(self.inner, size, bias=False)
+        self.norm = nn.Parameter(torch.ones(size))
+        for name, weight in self.named_parameters():
+            if weight.dim() > 1:
+                nn.init.normal_(weight, std=weight.shape[1] ** -0.5 * (0.3 if name[0] in "od" else 1.0))
+
+    def forward(self, batch: Batch, num_tokens: int) -> list[torch.Tensor]:
+        """Pass number s, at place p, stands for the draft that began at p - s: it sees the keys of the first
+        pass (made of the target's states) up to p - s, and one key of each pass after it."""
+        length = batch.tokens.shape[1]
+        rotation = self._rotation(length, batch.tokens.device)
+        at = torch.arange(length, device=batch.tokens.device)
+        newest = functional.embedding(shifted(batch.tokens), self.embedding)
+        before = batch.hidden
+        kept: list[Keys] = []
+        states = []
+        for number in range(num_tokens):
+            x = self.fc(torch.cat([newest, before], dim=-1))
+            seen = at[None] <= at[:, None] - number
+            query, keys = self._project(x, rotation)
+            kept.append(keys)
+            x = x + self.o_proj(self._attend(query, kept, seen))
+            normed = x * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + self.epsilon) * self.norm
+            x = x + self.down_proj(functional.silu(self.gate_proj(normed)) * self.up_proj(normed))
+            states.append(shifted(x, number) if number else x)
+            before = torch.cat([torch.zeros_like(x[:, :1]), x[:, :-1]], dim=1)
+        return states
+
+    def _rotation(self, length: int, device: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        frequencies = self.theta ** -(torch.arange(0, self.head_dim, 2, device=device) / self.head_dim)
+        angles = torch.arange(length, device=device)[:, None] * frequencies[None]
+        angles = torch.cat([angles, angles], dim=-1)
+        return angles.cos(), angles.sin()
+
+    def _project(self, x: torch.Tensor, rotation: Any) -> tuple[torch.Tensor, Keys]:
+        """Each [texts, heads, length, head size]; keys and values once for each query head."""
+
+        def split(y: torch.Tensor, heads: int) -> torch.Tensor:
+            y = y.unflatten(-1, (heads, self.head_dim)).transpose(1, 2)
+            return y.repeat_interleave(self.heads // heads, dim=1)
+
+        def rotated(y: torch.Tensor) -> torch.Tensor:
+            cos, sin = rotation
+            low, high = y.chunk(2, dim=-1)
+            return y * cos + torch.cat([-high, low], dim=-1) * sin
+
+        query = rotated(split(self.q_proj(x), self.heads))
+        key = rotated(split(self.k_proj(x), self.kv_heads))
+        return query, (key, split(self.v_proj(x), self.kv_heads))
+
+    def _attend(self, query: torch.Tensor, kept: list[Keys], seen: torch.Tensor) -> torch.Tensor:
+        """`seen` of the first pass's keys; and of every later pass one, at the place it stands for."""
+        (key, value), later = kept[0], kept[1:]
+        query = query * self.head_dim**-0.5
+        scores = (query @ key.transpose(-1, -2)).float().masked_fill(~seen, -1e9)
+        moved = [
+            tuple(torch.roll(part, len(later) - i - 1, dims=2) for part in keys)
+            for i, keys in enumerate(later)
+        ]
+        own = [(query * k).sum(-1, keepdim=True).float() for k, _ in moved]
+        weights = torch.cat([scores, *own], dim=-1).softmax(-1).to(value.dtype)
+        length = key.shape[2]
+        result = weights[..., :length] @ value
+        for i, (_, v) in enumerate(moved):
+            result = result + weights[..., length + i, None] * v
+        return result.transpose(1, 2).flatten(2)
+
+    def exported(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+        config = {
+            "architectures": ["EagleLlamaForCausalLM"],
+            "model_type": "llama",
+            "hidden_size": self.head.shape[1],
+            "intermediate_size": self.inner,
+            "num_hidden_layers": 1,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads,
+            "head_dim": self.head_dim,
+            "vocab_size": self.head.shape[0],
+            "rms_norm_eps": self.epsilon,
+            "rope_theta": self.theta,
+            "rope_parameters": {"rope_type": "default", "rope_theta": self.theta},
+            "max_position_embeddings": self.target_config.get_text_config().max_position_embeddings,
+            "tie_word_embeddings": False,
+            "hidden_act": "silu",
+        }
+        return config, {name: dict(self.named_parameters())[ours].detach() for name, ours in LAYOUT.items()}
+
+    def start_from(self, weights: dict[str, torch.Tensor]) -> None:
+        self.load_state_dict({ours: weights[name] for name, ours in LAYOUT.items()})
+
+
+LAYOUT = {
+    "fc.weight": "fc.weight",
+    **{f"layers.0.self_attn.{part}_proj.weight": f"{part}_proj.weight" for part in "qkvo"},
+    **{f"layers.0.mlp.{part}_proj.weight": f"{part}_proj.weight" for part in ("gate", "up", "down")},
+    "layers.0.post_attention_layernorm.weight": "norm",
+}

@@ -1,0 +1,166 @@
+"""The number that matters: how many draft tokens the target accepts, on held-out texts.
+
+A draft token that is certain of itself is accepted as often as the target writes that token, whatever the
+sampling: so on texts that were sampled as they will be served, what would have been accepted is what agrees
+with the text. From each step the text is followed to the next one, as the engine does.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from slipstream.drafting.base import Draft, Proposer, RequestInfo, common_prefix
+from slipstream.drafting.composer import Composer
+from slipstream.drafting.registry import make_proposer
+from slipstream.planning.prediction import Acceptance
+from slipstream.training.drafter import Batch, Drafter
+from slipstream.training.features import Example, batches_of
+
+BATCH_TOKENS = 2048
+FREE: Mapping[str, Mapping[str, Any]] = {
+    "ngram": {},
+    "suffix": {
+        "share": False, "max_tokens": 0, "max_age": 0.0, "share_prompts": False, "per_matched_token": 1.0,
+    },
+}  # fmt: skip
+
+Guesses = NDArray[np.int64]
+"""[places, draft tokens]: what would be drafted at every place of a text, as long as it is right."""
+
+
+@torch.inference_mode()
+def guess(drafter: Drafter, examples: Sequence[Example]) -> list[Guesses]:
+    device = drafter.head.device
+    found: list[Guesses] = [np.empty((0, 0), np.int64)] * len(examples)
+    for group in batches_of([len(example.tokens) for example in examples], BATCH_TOKENS):
+        batch = Batch.of([examples[i] for i in group], device)
+        tokens = torch.stack([drafter.guesses(s) for s in drafter.states(batch)], dim=-1).cpu().numpy()
+        for row, i in enumerate(group):
+            found[i] = tokens[row, : len(examples[i].tokens)]
+    return found
+
+
+def alone(examples: Sequence[Example], guesses: Sequence[Guesses]) -> Acceptance:
+    """Of a drafter that is asked at every step."""
+    depth = guesses[0].shape[1]
+    accepted = np.zeros(depth)
+    steps = 0
+    for example, drafts in zip(examples, guesses, strict=True):
+        text = example.tokens.numpy()
+        newest = example.prompt_length  # the first token of the answer needs no draft
+        while newest < len(text) - 1:
+            right = common_prefix(drafts[newest - 1].tolist(), text[newest + 1 :].tolist()[:depth])
+            accepted[:right] += 1
+            steps += 1
+            newest += right + 1
+    survival = accepted / max(steps, 1)
+    return Acceptance((1.0,) * depth, tuple(survival.tolist()))
+
+
+class _Recorded(Proposer):
+    """A drafter whose guesses are known already."""
+
+    name = "drafter"
+    free = False
+
+    def __init__(self, expected: Sequence[float]) -> None:
+        self._expected = expected
+        self.guesses: Guesses = np.empty((0, 0), np.int64)
+        self._read = 0
+
+    def start(self, request: RequestInfo) -> None:
+        self._read = 0
+
+    def observe(self, request_id: str, tokens: Sequence[int]) -> None:
+        self._read += len(tokens)
+
+    def propose(self, wanted: Mapping[str, int]) -> dict[str, Draft]:
+        return {
+            request: Draft(self.guesses[self._read - 2, :most].tolist(), self._expected[:most])
+            for request, most in wanted.items()
+        }
+
+    def forget(self, request_id: str) -> None:
+        pass
+
+    def expected_survival(self, most: int) -> Sequence[float]:
+        return self._expected[:most]
+
+
+def composed(
+    examples: Sequence[Example],
+    guesses: Sequence[Guesses] | None,
+    survival: Sequence[float],
+    free: Sequence[str],
+    vocab_size: int,
+) -> Acceptance:
+    """Of the composer that the engine runs, with the free proposers named and the drafter if it has guesses:
+    everything that is best for a step is verified."""
+    depth = len(survival)
+    drafter = _Recorded(survival)
+    proposers: list[Proposer] = [make_proposer(name, dict(FREE[name])) for name in free]
+    composer = Composer([*proposers, *([drafter] if guesses is not None else [])], vocab_size)
+    offered, accepted = np.zeros(depth), np.zeros(depth)
+    steps = 0
+    for number, example in enumerate(examples):
+        text = example.tokens.tolist()
+        request = str(number)
+        newest = example.prompt_length
+        if guesses is not None:
+            drafter.guesses = guesses[number]
+        composer.start(RequestInfo(request, example.prompt_length))
+        composer.observe(request, text[: newest + 1])
+        while newest < len(text) - 1:
+            chosen = composer.draft({request: depth}).get(request)
+            drafts = chosen.tokens if chosen else ()
+            right = common_prefix(drafts, text[newest + 1 :])
+            offered[: len(drafts)] += 1
+            accepted[:right] += 1
+            steps += 1
+            composer.observe(request, text[newest + 1 : newest + right + 2])
+            newest += right + 1
+        composer.forget(request)
+    return Acceptance(tuple((offered / max(steps, 1)).tolist()), tuple((accepted / max(steps, 1)).tolist()))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Acceptance on some held-out texts, of the drafter and of what needs no training."""
+
+    texts: str
+    arms: Mapping[str, Acceptance]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "texts": self.texts,
+            "acceptance": {
+                name: {"length": a.tokens, "offered": list(a.offered), "survival": list(a.survival)}
+                for name, a in self.arms.items()
+            },
+        }
+
+
+def compare(drafter: Drafter, examples: Sequence[Example]) -> list[Comparison]:
+    """By temperature and workload, and by temperature alone."""
+    guesses = guess(drafter, examples)
+    vocab_size = int(drafter.head.shape[0])
+    groups: dict[str, list[int]] = {}
+    for i, example in enumerate(examples):
+        sampling = f"temperature {example.temperature:g}" if example.temperature else "greedy"
+        groups.setdefault(f"{sampling}, {example.workload}", []).append(i)
+        groups.setdefault(sampling, []).append(i)
+    compared = []
+    for name in sorted(groups):
+        some = [examples[i] for i in groups[name]]
+        theirs = [guesses[i] for i in groups[name]]
+        own = alone(some, theirs)
+        arms = {"drafter": own}
+        for free in ("ngram", "suffix"):
+            arms[free] = composed(some, None, own.survival, [free], vocab_size)
+        arms["composed"] = composed(some, theirs, own.survival, ["ngram", "suffix"], vocab_size)
+        compared.append(Comparison(name, arms))
+    return compared

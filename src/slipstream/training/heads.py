@@ -1,0 +1,143 @@
+"""Heads on the target's last hidden state: Medusa, and the MLP speculator."""
+
+import math
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from slipstream.engine.mlp_speculator import Norm, token_weight
+from slipstream.training.drafter import Batch, Drafter, shifted
+from slipstream.training.features import Target
+
+
+class Medusa(Drafter):
+    """A stack of residual layers per draft token (arXiv 2401.10774); none sees the tokens between."""
+
+    method = "medusa"
+    learning_rate = 1e-3
+    trimmed = True
+
+    def __init__(self, target: Target, vocabulary: torch.Tensor, num_tokens: int, layers: int) -> None:
+        super().__init__(target, vocabulary, num_tokens)
+        size = target.hidden_size
+        self.blocks = nn.ModuleList(
+            nn.ModuleList(nn.Linear(size, size, bias=False) for _ in range(layers)) for _ in range(num_tokens)
+        )
+        for weight in self.parameters():
+            nn.init.normal_(weight, std=0.1 / math.sqrt(size))
+
+    def forward(self, batch: Batch, num_tokens: int) -> list[torch.Tensor]:
+        states = []
+        for block in self.blocks[:num_tokens]:
+            state = batch.hidden
+            for layer in block:
+                state = state + functional.silu(layer(state))
+            states.append(state)
+        return states
+
+    def exported(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+        weights = {
+            f"blocks.{i}.layers.{j}.weight": layer.weight.detach()
+            for i, block in enumerate(self.blocks)
+            for j, layer in enumerate(block)
+        }
+        weights["lm_head.weight"] = self.head[self.vocabulary]
+        weights["token_map"] = self.vocabulary
+        config = {
+            "architectures": ["MedusaModel"],
+            "model_type": "medusa",
+            "hidden_size": self.head.shape[1],
+            "vocab_size": self.head.shape[0],
+            "truncated_vocab_size": len(self.vocabulary),
+            "num_heads": self.num_tokens,
+            "num_hidden_layers": len(self.blocks[0]),
+            "original_lm_head": True,
+        }
+        return config, weights
+
+    def start_from(self, weights: dict[str, torch.Tensor]) -> None:
+        self.load_state_dict({n.replace(".layers.", "."): w for n, w in weights.items() if "blocks" in n})
+
+
+class MLP(Drafter):
+    """A recurrent network over the draft tokens (arXiv 2404.19124), in IBM's layout.
+
+    Its embeddings and its output matrix are learnt as maps of the target's own, so that tokens which are rare
+    in the data are drafted and understood too; they are multiplied out on export.
+    """
+
+    method = "mlp_speculator"
+    learning_rate = 1e-3
+    trimmed = True
+
+    def __init__(self, target: Target, vocabulary: torch.Tensor, num_tokens: int, width: int) -> None:
+        super().__init__(target, vocabulary, num_tokens)
+        size = target.hidden_size
+        self.first = nn.Linear(size, width, bias=False)
+        self.next = nn.Linear(width, width, bias=False)
+        self.from_embedding = nn.Linear(size, width, bias=False)
+        self.to_hidden = nn.Linear(width, size, bias=False)
+        self.norm = Norm(width)
+        self.scale = Norm(size, learned=False)
+        self.token_weight = token_weight(width, num_tokens)
+        nn.init.ones_(self.norm.weight)
+        nn.init.zeros_(self.norm.bias)
+        with torch.no_grad():  # an embedding has about unit length where IBM's start
+            spread = float(self.embedding.pow(2).mean().sqrt()) or 1.0
+            self.from_embedding.weight.normal_(std=1 / (spread * size**0.5 * width**0.5))
+            self.to_hidden.weight.normal_(std=1 / width**0.5)
+
+    def forward(self, batch: Batch, num_tokens: int) -> list[torch.Tensor]:
+        tokens = batch.tokens
+        state = self.scale(batch.hidden) / math.sqrt(2)
+        states = []
+        for number in range(num_tokens):
+            tokens = shifted(tokens)
+            known = self.from_embedding(functional.embedding(tokens, self.embedding))
+            state = (self.next if number else self.first)(state) + self.token_weight * known
+            state = functional.gelu(self.norm(state))
+            states.append(self.to_hidden(state))
+        return states
+
+    def exported(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+        with torch.no_grad():
+            weights = {
+                "speculator.emb.0.weight": self.from_embedding(self.embedding),
+                "speculator.proj.0.weight": self.first.weight,
+                "speculator.proj.1.weight": self.next.weight,
+                "speculator.head.0.weight": self.head[self.vocabulary] @ self.to_hidden.weight,
+                "speculator.ln.0.weight": self.norm.weight,
+                "speculator.ln.0.bias": self.norm.bias,
+                "speculator.token_map": self.vocabulary,
+                # for training on; not needed to draft
+                "maps.from_embedding": self.from_embedding.weight,
+                "maps.to_hidden": self.to_hidden.weight,
+            }
+        config = {
+            "architectures": ["MLPSpeculatorPreTrainedModel"],
+            "model_type": "mlp_speculator",
+            "emb_dim": self.head.shape[1],
+            "inner_dim": self.next.weight.shape[0],
+            "n_predict": self.num_tokens,
+            "n_candidates": 1,
+            "top_k_tokens_per_head": [1] * self.num_tokens,
+            "vocab_size": self.head.shape[0],
+            "draft_vocab_size": len(self.vocabulary),
+            "tie_weights": True,
+            "scale_input": True,
+        }
+        return config, {name: weight.detach() for name, weight in weights.items()}
+
+    def start_from(self, weights: dict[str, torch.Tensor]) -> None:
+        self.load_state_dict(
+            {
+                "first.weight": weights["speculator.proj.0.weight"],
+                "next.weight": weights["speculator.proj.1.weight"],
+                "norm.weight": weights["speculator.ln.0.weight"],
+                "norm.bias": weights["speculator.ln.0.bias"],
+                "from_embedding.weight": weights["maps.from_embedding"],
+                "to_hidden.weight": weights["maps.to_hidden"],
+            }
+        )

@@ -1,0 +1,147 @@
+"""From a target and prompts to a drafter in a folder: data, training, evaluation, export."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from slipstream.bench.about import about_this_run
+from slipstream.errors import ConfigError
+from slipstream.training.card import write_card
+from slipstream.training.draft_model import DraftModel
+from slipstream.training.drafter import Drafter, read_weights
+from slipstream.training.eagle import Eagle
+from slipstream.training.evaluate import Comparison, compare
+from slipstream.training.features import Example, Target, load_target, read_examples, write_features
+from slipstream.training.heads import MLP, Medusa
+from slipstream.training.recipe import Recipe
+from slipstream.training.texts import read_prompts, write_texts
+from slipstream.training.trainer import State, Trainer
+
+LAYERS = 4  # of a Medusa head and of a draft model, unless said otherwise
+EVALUATED = 128  # held-out texts that each evaluation in training looks at
+
+
+class Watcher:
+    """Told what is going on."""
+
+    def doing(self, what: str, steps: float) -> None: ...
+
+    def advanced(self, steps: float) -> None: ...
+
+    def trained(self, state: State, progress: float) -> None: ...
+
+
+def train(
+    recipe: Recipe, folder: Path, data: Path, engine: dict[str, Any], watcher: Watcher
+) -> dict[str, Any]:
+    """Whatever of it is done already is not done again."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _same(folder / "recipe.json", recipe.model_dump(), "--out")
+    collect(recipe, data, engine, watcher)
+    examples = list(read_examples(data))
+    model, target = load_target(recipe.target)
+    drafter = make_drafter(recipe, target, model, examples)
+    held_out = [example for example in examples if example.held_out]
+    learnt_from = [example for example in examples if not example.held_out]
+    watcher.doing("training", 1.0)
+    trainer = Trainer(drafter, learnt_from, held_out[:EVALUATED], recipe.training, folder, watcher.trained)
+    state = trainer.run()
+    watcher.doing("evaluating", 0)
+    compared = compare(drafter.eval(), held_out)
+    out = folder / "drafter"
+    drafter.export(out, target.embedding.dtype)
+    result = _result(recipe, learnt_from, held_out, state, compared, drafter)
+    (out / "training.json").write_text(json.dumps(result, indent=1) + "\n")
+    write_card(result, out)
+    return result
+
+
+def collect(recipe: Recipe, data: Path, engine: dict[str, Any], watcher: Watcher) -> None:
+    """Texts and hidden states, as far as they are not there."""
+    data.mkdir(parents=True, exist_ok=True)
+    made_of = {"target": recipe.target, "seed": recipe.training.seed, **recipe.data.model_dump()}
+    _same(data / "data.json", made_of, "--data")
+    prompts = read_prompts(recipe.data, recipe.target, recipe.training.seed)
+    watcher.doing("the target answers", len(prompts))
+    write_texts(data, prompts, recipe.data, recipe.target, engine, watcher.advanced)
+    watcher.doing("the target's hidden states", len(prompts))
+    write_features(data, lambda: load_target(recipe.target)[0], recipe.data.max_gib, watcher.advanced)
+
+
+def _same(file: Path, content: dict[str, Any], option: str) -> None:
+    """Written down the first time; refused if it is another one later."""
+    written = json.dumps(content, indent=2) + "\n"
+    if file.exists() and file.read_text() != written:
+        before, now = json.loads(file.read_text()), json.loads(written)
+        changed = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
+        raise ConfigError(
+            f"{file.parent} was begun with other settings ({', '.join(changed)}); give another {option}, or "
+            "the same settings to go on"
+        )
+    file.write_text(written)
+
+
+def make_drafter(recipe: Recipe, target: Target, model: Any, examples: Sequence[Example]) -> Drafter:
+    torch.manual_seed(recipe.training.seed)
+    weights = read_weights(recipe.start_from) if recipe.start_from else {}
+    known = next((w for name, w in weights.items() if name.endswith("token_map")), None)
+    wanted, tokens = recipe.drafter, recipe.drafter.tokens
+    vocabulary = (
+        known.long() if known is not None else frequent(examples, wanted.vocabulary, len(target.head))
+    )
+    drafter: Drafter
+    if recipe.method == "mlp":
+        drafter = MLP(target, vocabulary, tokens, wanted.width or 2 * target.hidden_size)
+    elif recipe.method == "medusa":
+        drafter = Medusa(target, vocabulary, tokens, wanted.layers or LAYERS)
+    elif recipe.method == "eagle":
+        drafter = Eagle(target, vocabulary, tokens)
+    else:
+        drafter = DraftModel(target, vocabulary, tokens, wanted.layers or LAYERS, model)
+    if weights:
+        try:
+            drafter.start_from(weights)
+        except (KeyError, RuntimeError) as error:
+            raise ConfigError(
+                f"{recipe.start_from}: not a drafter of method {recipe.method} and the same sizes ({error})"
+            ) from None
+    return drafter
+
+
+def frequent(examples: Sequence[Example], size: int, vocab_size: int) -> torch.Tensor:
+    """The most frequent tokens of the answers, in rising order; filled up with the first of the others."""
+    counts: Counter[int] = Counter()
+    for example in examples:
+        if not example.held_out:
+            counts.update(example.tokens[example.prompt_length :].tolist())
+    chosen = [token for token, _ in counts.most_common(size)]
+    there = set(chosen)
+    rest = (token for token in range(vocab_size) if token not in there)
+    chosen += [token for token, _ in zip(rest, range(min(size, vocab_size) - len(chosen)), strict=False)]
+    return torch.tensor(sorted(chosen))
+
+
+def _result(
+    recipe: Recipe,
+    learnt_from: Sequence[Example],
+    held_out: Sequence[Example],
+    state: State,
+    compared: Sequence[Comparison],
+    drafter: Drafter,
+) -> dict[str, Any]:
+    return {
+        "about": about_this_run(),
+        "recipe": recipe.model_dump(),
+        "texts": len(learnt_from),
+        "answer_tokens": sum(len(e.tokens) - e.prompt_length for e in learnt_from),
+        "held_out_texts": len(held_out),
+        "parameters": sum(p.numel() for p in drafter.parameters() if p.requires_grad),
+        "minutes": state.seconds / 60,
+        "history": [asdict(point) for point in state.history],
+        "held_out": [one.as_dict() for one in compared],
+    }

@@ -1,0 +1,112 @@
+"""`slipstream train` on the tiny Llama, from prompts to a drafter that vLLM loads: one test per method, and
+the guide's commands."""
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import slipstream
+from e2e.server import SMALL
+from engine.prompts import PROMPTS
+from slipstream.training.card import length_of
+from slipstream.training.recipe import METHODS
+
+GUIDE = Path(__file__).parents[2] / "docs" / "training.md"
+QUICK = {
+    "data": {"texts": 24, "max_tokens": 24, "portion": 8, "held_out": 0.2, "prompts": ["chat"]},
+    "training": {"epochs": 40, "evaluations": 2, "batch_tokens": 512},
+    "drafter": {"vocabulary": 1024, "layers": 1},
+}
+
+
+def run(arguments: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "slipstream", *arguments],
+        capture_output=True, text=True, cwd=folder, timeout=400, check=False,
+        env={**os.environ, **SMALL, "COLUMNS": "160", "NO_COLOR": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done
+
+
+@pytest.fixture(scope="module")
+def folder(tiny_llama: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With the recipe, and the data of a run that was killed while the target answered."""
+    folder = tmp_path_factory.mktemp("training")
+    (folder / "recipe.json").write_text(json.dumps(QUICK))
+    (folder / "model").symlink_to(tiny_llama)
+    with (folder / "killed.log").open("w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "slipstream", *arguments("mlp")],
+            cwd=folder, env={**os.environ, **SMALL}, stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
+    deadline = time.monotonic() + 300
+    while not (folder / "data" / "texts-00000.jsonl").exists():
+        assert process.poll() is None, (folder / "killed.log").read_text()[-3000:]
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    return folder
+
+
+def arguments(method: str) -> list[str]:
+    return shlex.split(
+        f"train ./model --method {method} --recipe recipe.json --out {method} --data data --enforce-eager "
+        "--dtype float32 --json"
+    )
+
+
+def accepted_by_the_engine(target: str, drafter: Path) -> float:
+    """Tokens per step over greedy answers, by vLLM's own counters."""
+    llm = slipstream.LLM(
+        target, drafter=drafter, speculate="fixed:3", dtype="float32", enforce_eager=True, max_model_len=512,
+        kv_cache_memory_bytes=64 * 1024**2,
+    )  # fmt: skip
+    llm.generate(
+        PROMPTS, slipstream.SamplingParams(temperature=0, max_tokens=24, ignore_eos=True), use_tqdm=False
+    )
+    counters: dict[str, Any] = {m.name: getattr(m, "value", None) for m in llm.get_metrics()}
+    drafts = counters["vllm:spec_decode_num_drafts"]
+    return float(1 + counters["vllm:spec_decode_num_accepted_tokens"] / drafts)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_drafter_is_made_and_drafts(method: str, folder: Path, tiny_llama: str) -> None:
+    result = json.loads(run(arguments(method), folder).stdout)
+    assert length_of(result, "greedy") > 1.5  # a random head is right about never: 1.0
+    out = folder / method / "drafter"
+    assert {file.name for file in out.iterdir()} >= {"config.json", "model.safetensors", "README.md"}
+    assert accepted_by_the_engine(tiny_llama, out) > 1.5
+
+
+def test_the_guide(folder: Path) -> None:
+    """Its commands in order, with fewer texts; those that stay running are only read by `doctor`."""
+    commands = [
+        line for block in re.findall(r"```bash\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+        for line in block.replace("\\\n", " ").splitlines() if line.startswith("slipstream")
+    ]  # fmt: skip
+    assert len(commands) >= 4
+    (folder / "traffic.jsonl").write_text("".join(f'{{"prompt": "Count to {i}."}}\n' for i in range(8)))
+    (folder / "fine-tuned").symlink_to(folder / "model")
+    for command in commands:
+        _, name, *options = shlex.split(command, comments=True)
+        if name == "serve":
+            name = "doctor"
+        elif name == "train":
+            options += shlex.split(
+                "--texts 8 --max-tokens 16 --epochs 8 --recipe recipe.json --enforce-eager"
+            )
+        elif name == "bench":
+            continue
+        run([name, *options], folder)

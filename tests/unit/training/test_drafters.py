@@ -1,0 +1,204 @@
+"""The four drafters on a small random Llama: nothing looks ahead, all learn, and what is exported is what was
+trained."""
+
+import contextlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from slipstream.errors import ConfigError
+from slipstream.testing import models
+from slipstream.training.drafter import Batch, Drafter
+from slipstream.training.evaluate import alone, composed, guess
+from slipstream.training.features import Example, Target, load_target
+from slipstream.training.recipe import METHODS, Recipe, Training
+from slipstream.training.run import frequent, make_drafter
+from slipstream.training.trainer import Trainer
+
+PROMPT, LENGTH, TOKENS = 4, 36, 3
+
+
+@pytest.fixture(scope="module")
+def target() -> tuple[Any, Target]:
+    model, parts = load_target(str(models.varied_llama()))
+    return model.float(), parts
+
+
+@pytest.fixture(scope="module")
+def examples(target: tuple[Any, Target]) -> list[Example]:
+    """Greedy texts of the target, the last ones held out."""
+    model, _ = target
+    chance = torch.Generator().manual_seed(0)
+    prompts = torch.randint(0, 12, (96, PROMPT), generator=chance)
+    with torch.inference_mode():
+        texts = model.generate(
+            prompts, attention_mask=torch.ones_like(prompts), do_sample=False, max_new_tokens=LENGTH - PROMPT
+        )
+        hidden = model.get_decoder()(input_ids=texts).last_hidden_state
+    return [
+        Example(text, state, PROMPT, "any", held_out=i >= 80, temperature=0.0)
+        for i, (text, state) in enumerate(zip(texts.clone(), hidden.clone(), strict=True))
+    ]
+
+
+def recipe(method: str, **options: Any) -> Recipe:
+    return Recipe.build({"target": "any", "method": method, "drafter": {"vocabulary": 200}, **options})
+
+
+@pytest.fixture(params=METHODS)
+def drafter(request: pytest.FixtureRequest, target: tuple[Any, Target], examples: list[Example]) -> Drafter:
+    wanted = recipe(
+        request.param, drafter={"vocabulary": 200, "layers": 1 if request.param == "draft" else 2}
+    )
+    return make_drafter(wanted, target[1], target[0], examples)
+
+
+def test_nothing_looks_ahead(drafter: Drafter, examples: list[Example]) -> None:
+    batch = Batch.of(examples[:3])
+    at = 9
+    for number in range(1, TOKENS + 1):
+        tokens, hidden = batch.tokens.clone(), batch.hidden.clone()
+        tokens[:, at + number + 1 :] = 7  # those that are to be guessed, and later ones
+        hidden[:, at + 1 :] = 1.0  # what the target thinks of tokens it has not read
+        with torch.inference_mode():
+            before = drafter.states(batch)[number - 1][:, at]
+            after = drafter.states(replace(batch, tokens=tokens, hidden=hidden))[number - 1][:, at]
+            tokens[:, at + number] = 3
+            other = drafter.states(replace(batch, tokens=tokens))[number - 1][:, at]
+        torch.testing.assert_close(before, after)
+        sees_last_token = drafter.method != "medusa"
+        assert torch.allclose(before, other) != sees_last_token
+
+
+def test_it_learns(drafter: Drafter, examples: list[Example], tmp_path: Path) -> None:
+    """What a random model says can be learnt by heart, but not guessed."""
+    few = examples[:12]
+    untrained = alone(few, guess(drafter, few)).tokens
+    training = Training(epochs=200, batch_tokens=1024, evaluations=2, learning_rate=3e-3)
+    state = Trainer(drafter, few, few, training, tmp_path).run()
+    best = max(point.length for point in state.history)
+    assert best > untrained + 0.5
+    assert alone(few, guess(drafter, few)).tokens == pytest.approx(best, abs=0.1)
+
+
+def test_a_killed_run_goes_on_where_it_was(
+    target: tuple[Any, Target], examples: list[Example], tmp_path: Path
+) -> None:
+    training = Training(epochs=12, batch_tokens=1024, evaluations=4)
+    learnt, held_out = [e for e in examples if not e.held_out], [e for e in examples if e.held_out]
+
+    def trained(folder: str, kill_after: int | None) -> tuple[int, dict[str, torch.Tensor]]:
+        (tmp_path / folder).mkdir(exist_ok=True)
+        drafter = make_drafter(recipe("mlp"), target[1], target[0], examples)
+
+        class Killed(Exception): ...
+
+        def told(state: Any, progress: float) -> None:
+            if state.step == kill_after:
+                raise Killed
+
+        trainer = Trainer(drafter, learnt, held_out, training, tmp_path / folder, told)
+        begun = trainer.state.step
+        with contextlib.suppress(Killed):
+            trainer.run()
+        return begun, drafter.state_dict()
+
+    _, whole = trained("whole", None)
+    trained("killed", 25)
+    begun, resumed = trained("killed", None)
+    assert 0 < begun <= 25
+    for name, weight in whole.items():
+        torch.testing.assert_close(resumed[name], weight)
+
+
+def test_acceptance_is_what_agrees_with_the_text() -> None:
+    text = torch.tensor([5, 5, 1, 2, 3, 4, 5, 6])
+    example = Example(text, torch.zeros(8, 4), 2, "any", True, 0.0)
+    guesses = np.full((8, 2), 99)
+    guesses[1] = [2, 3]  # after token 1: both right, so the next step is after token 4
+    guesses[4] = [5, 0]  # the first right: the next is after token 6, the last one
+    acceptance = alone([example], [guesses])
+    assert acceptance.survival == (1.0, 0.5)
+    assert acceptance.tokens == 2.5
+    again = composed([example], [guesses], acceptance.survival, [], 100)
+    assert again.survival == acceptance.survival
+
+
+def test_frequent_tokens_are_of_answers_that_are_learnt_from() -> None:
+    def text(tokens: list[int], held_out: bool) -> Example:
+        return Example(torch.tensor(tokens), torch.zeros(len(tokens), 1), 1, "any", held_out, 0.0)
+
+    examples = [text([9, 3, 3, 7], False), text([9, 8, 8, 8], True)]
+    assert frequent(examples, 2, 10).tolist() == [3, 7]
+    assert frequent(examples, 4, 10).tolist() == [0, 1, 3, 7]
+    assert len(frequent(examples, 99, 10)) == 10
+
+
+def test_training_goes_on_from_what_was_exported(
+    drafter: Drafter, target: tuple[Any, Target], examples: list[Example], tmp_path: Path
+) -> None:
+    with torch.no_grad():
+        for weight in drafter.parameters():
+            if weight.requires_grad:
+                weight.add_(0.01 * torch.randn_like(weight))
+    drafter.export(tmp_path, torch.float32)
+    method = {"mlp_speculator": "mlp", "draft_model": "draft"}.get(drafter.method, drafter.method)
+    shape = {"vocabulary": 200, "layers": 1 if method == "draft" else 2}
+    again = make_drafter(
+        recipe(method, start_from=str(tmp_path), drafter=shape), target[1], target[0], examples
+    )
+    for name, weight in drafter.state_dict().items():
+        torch.testing.assert_close(again.state_dict()[name], weight)
+    other = recipe("eagle" if method == "mlp" else "mlp", start_from=str(tmp_path))
+    with pytest.raises(ConfigError, match="not a drafter of method"):
+        make_drafter(other, target[1], target[0], examples)
+
+
+def test_an_exported_mlp_speculator_drafts_the_same(
+    target: tuple[Any, Target], examples: list[Example], tmp_path: Path
+) -> None:
+    from slipstream.engine.mlp_speculator import load_mlp_speculator
+
+    drafter = make_drafter(recipe("mlp"), target[1], target[0], examples)
+    drafter.export(tmp_path, torch.float32)
+    served = load_mlp_speculator(str(tmp_path), torch.float32, torch.device("cpu"))
+    example = examples[0]
+    with torch.inference_mode():
+        drafts = served(example.hidden[:-1], example.tokens[1:], TOKENS)
+        states = drafter.states(Batch.of([example]))
+        assert torch.equal(drafts[:, 0], drafter.guesses(states[0])[0, :-1])
+    assert set(drafts.unique().tolist()) <= set(drafter.vocabulary.tolist())
+
+
+def test_an_exported_draft_model_is_a_model(
+    target: tuple[Any, Target], examples: list[Example], tmp_path: Path
+) -> None:
+    from transformers import AutoModelForCausalLM
+
+    wanted = recipe("draft", drafter={"layers": 1, "vocabulary": 200})
+    drafter = make_drafter(wanted, target[1], target[0], examples)
+    drafter.export(tmp_path, torch.float32)
+    served = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    example = examples[0]
+    with torch.inference_mode():
+        logits = served(input_ids=example.tokens[None]).logits[0]
+        states = drafter.states(Batch.of([example]))
+    assert torch.equal(logits[1:].argmax(-1), drafter.guesses(states[0])[0, :-1])
+
+
+def test_eagle_sees_what_the_engine_will_show_it(target: tuple[Any, Target], examples: list[Example]) -> None:
+    """Against the drafting of one place by itself: keys of the target's states up to it, then its own."""
+    drafter = make_drafter(recipe("eagle"), target[1], target[0], examples)
+    example, at = examples[0], 11
+    with torch.inference_mode():
+        states = drafter.states(Batch.of([example]))
+        hidden = example.hidden.clone()
+        for number in range(1, TOKENS + 1):
+            # One plain causal pass, in which the states after `at` are the drafter's own.
+            own = drafter.states(Batch.of([replace(example, hidden=hidden)]))[0][0, at + number - 1]
+            torch.testing.assert_close(states[number - 1][0, at], own, rtol=1e-4, atol=1e-4)
+            hidden[at + number] = own
