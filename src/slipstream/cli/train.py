@@ -89,7 +89,7 @@ def train(
     options["method"] = method or options.get("method")
     if options["method"] not in METHODS:
         raise ConfigError(f"--method {method or '(not given)'}: write one of {', '.join(METHODS)}")
-    given = {
+    given: dict[str, dict[str, Any]] = {
         "data": {
             "prompts": prompts or None,
             "held_out_prompts": held_out or None,

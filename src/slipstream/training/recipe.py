@@ -23,45 +23,45 @@ class Data(_Part):
 
     prompts: tuple[str, ...] = ("chat", "code", "math")
     """As workloads of `slipstream bench`: our names, JSON lines, `vllm: --dataset-name ...`."""
-    texts: int = Field(2000, ge=4)
+    texts: Annotated[int, Field(ge=4)] = 2000
     """At most; prompts are answered again, sampled anew, until there are so many."""
-    max_tokens: int = Field(160, ge=8)
-    max_prompt_tokens: int = Field(512, ge=8)
+    max_tokens: Annotated[int, Field(ge=8)] = 160
+    max_prompt_tokens: Annotated[int, Field(ge=8)] = 512
     temperatures: tuple[Annotated[float, Field(ge=0, le=2)], ...] = (0.0, 1.0)
     """Of the sampling that will be served; each text has one of them."""
-    top_p: float = Field(1.0, gt=0, le=1)
-    held_out: float = Field(0.06, gt=0, lt=0.5)
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    held_out: Annotated[float, Field(gt=0, lt=0.5)] = 0.06
     """Share of the prompts whose answers are only evaluated on, unless `held_out_prompts` are given."""
     held_out_prompts: tuple[str, ...] = ()
-    max_gib: float = Field(8.0, gt=0)
+    max_gib: Annotated[float, Field(gt=0)] = 8.0
     """Hidden states on disk, at most; texts that would need more are left out."""
-    portion: int = Field(128, ge=1)
+    portion: Annotated[int, Field(ge=1)] = 128
     """Texts that are written together; a run that is killed loses no more."""
 
 
 class Training(_Part):
-    epochs: float = Field(4.0, gt=0)
-    budget_minutes: float = Field(40.0, gt=0)
+    epochs: Annotated[float, Field(gt=0)] = 4.0
+    budget_minutes: Annotated[float, Field(gt=0)] = 40.0
     """Training ends here at the latest; the learning rate falls accordingly."""
-    batch_tokens: int = Field(4096, ge=64)
-    learning_rate: float | None = Field(None, gt=0)
+    batch_tokens: Annotated[int, Field(ge=64)] = 4096
+    learning_rate: Annotated[float | None, Field(gt=0)] = None
     """None: what suits the method."""
-    warmup: float = Field(0.03, ge=0, lt=1)
-    evaluations: int = Field(12, ge=1)
-    patience: int = Field(4, ge=1)
+    warmup: Annotated[float, Field(ge=0, lt=1)] = 0.03
+    evaluations: Annotated[int, Field(ge=1)] = 12
+    patience: Annotated[int, Field(ge=1)] = 4
     """Evaluations without a better acceptance length before training ends."""
     seed: int = 0
 
 
 class Drafter(_Part):
-    tokens: int = Field(3, ge=1, le=8)
+    tokens: Annotated[int, Field(ge=1, le=8)] = 3
     """Draft tokens it is trained and evaluated for."""
-    vocabulary: int = Field(8192, ge=16)
+    vocabulary: Annotated[int, Field(ge=16)] = 8192
     """Of the most frequent tokens in the data: all that heads can draft, and what others learn to tell apart
     besides some rarer ones at a time."""
-    width: int | None = Field(None, ge=8)
+    width: Annotated[int | None, Field(ge=8)] = None
     """mlp: size of its state. None: twice the target's hidden size."""
-    layers: int | None = Field(None, ge=1)
+    layers: Annotated[int | None, Field(ge=1)] = None
     """medusa: of each head; draft: of the model. None: 4."""
 
 
@@ -99,6 +99,7 @@ class Recipe(_Part):
 def _in_words(problem: Any) -> str:
     where = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
-        part = {"data": Data, "training": Training, "drafter": Drafter}.get(str(problem["loc"][0]), Recipe)
+        parts: dict[str, type[BaseModel]] = {"data": Data, "training": Training, "drafter": Drafter}
+        part = parts.get(str(problem["loc"][0]), Recipe)
         return f"recipe: {unknown_keys_message([where.rpartition('.')[2]], set(part.model_fields))}"
     return f"recipe: {where}: {problem['msg']}"
