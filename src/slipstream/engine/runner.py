@@ -49,6 +49,32 @@ class SamplesPlainly:
         return super()._sample(logits, spec_decode_metadata)  # type: ignore[misc]
 
 
+class TakesBackChance:
+    """Mixed into a V1 model runner on CPU. A token that is thrown away, because its prompt is not read to the
+    end yet, must not use up a seeded request's random numbers. vLLM 0.32 moves the generator's offset back,
+    which generators on CPU do not have: one such request ends the engine."""
+
+    def _sample(self: Any, logits: torch.Tensor, spec_decode_metadata: Any) -> Any:
+        states = {row: generator.get_state() for row, generator in self._thrown_away().items()}
+        output = super()._sample(logits, spec_decode_metadata)  # type: ignore[misc]
+        for row, state in states.items():
+            self.input_batch.generators[row].set_state(state)
+        return output
+
+    def _bookkeeping_sync(self: Any, *args: Any, **kwargs: Any) -> Any:
+        hidden = self._thrown_away()
+        for row in hidden:
+            del self.input_batch.generators[row]
+        result = super()._bookkeeping_sync(*args, **kwargs)  # type: ignore[misc]
+        self.input_batch.generators.update(hidden)
+        return result
+
+    def _thrown_away(self: Any) -> dict[int, torch.Generator]:
+        """Generators of requests whose token of this step is not kept."""
+        generators = self.input_batch.generators.items()
+        return {row: generator for row, generator in generators if self.discard_request_mask.np[row]}
+
+
 def is_plainly_greedy(sampling: Any) -> bool:
     """Nothing is asked for but the most probable token, by the logits as they are."""
     budget = sampling.thinking_budget_state_holder

@@ -12,7 +12,7 @@ from slipstream.engine.patches import (
     recover_only_where_drafts_are,
 )
 from slipstream.engine.profile import profile_passes
-from slipstream.engine.runner import DraftsWhenAsked, SamplesPlainly, extend
+from slipstream.engine.runner import DraftsWhenAsked, SamplesPlainly, TakesBackChance, extend
 from slipstream.engine.settings import Settings
 from slipstream.engine.thrift import make_thrifty
 
@@ -32,7 +32,8 @@ class _Drafts:
             make_thrifty(self.model_runner)
             return
         drafts = (DraftsWhenAsked,) if Settings.of(self.vllm_config).drafter else ()
-        extend(self.model_runner, SamplesPlainly, *drafts)
+        seeds = (TakesBackChance,) if self.device.type == "cpu" else ()
+        extend(self.model_runner, *seeds, SamplesPlainly, *drafts)
 
     def compile_or_warm_up_model(self: Any) -> Any:
         times = super().compile_or_warm_up_model()  # type: ignore[misc]
