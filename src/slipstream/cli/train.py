@@ -1,6 +1,7 @@
 """slipstream train"""
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -79,7 +80,6 @@ def train(
     [dim]slipstream serve ./model --drafter train-model-eagle/drafter[/]
     """
     from slipstream.cli.measuring import seconds
-    from slipstream.cli.training import show, watched
     from slipstream.errors import ConfigError
     from slipstream.ops.host import require_vllm
     from slipstream.training.recipe import METHODS, Recipe
@@ -112,7 +112,13 @@ def train(
     require_vllm()
     folder = out or Path(f"train-{Path(model).name}-{wanted.method}")
     engine = {"dtype": dtype, "enforce_eager": enforce_eager}
-    from slipstream.training.run import train as run
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")  # it would write over the progress bar
+    os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")  # standard output is for the result
+    try:
+        from slipstream.cli.training import show, watched
+        from slipstream.training.run import train as run
+    except ImportError as error:
+        raise ConfigError(f"{error.name} is not installed: pip install 'slipstream[train]'") from None
 
     with watched() as watcher:
         result = run(wanted, folder, data or folder / "data", engine, watcher)

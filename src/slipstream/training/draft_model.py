@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from slipstream.training.drafter import Batch, Drafter, shifted
+from slipstream.training.drafter import Batch, Drafter, Tokens, shifted
 from slipstream.training.features import Target
 
 TOKENIZER_FILES = ("tokenizer", "special_tokens", "chat_template", "vocab", "merges", "generation_config")
@@ -16,13 +16,10 @@ TOKENIZER_FILES = ("tokenizer", "special_tokens", "chat_template", "vocab", "mer
 class DraftModel(Drafter):
     method = "draft_model"
     learning_rate = 5e-4
-    trimmed = False
     repeats = True
 
-    def __init__(
-        self, target: Target, vocabulary: torch.Tensor, num_tokens: int, layers: int, model: Any
-    ) -> None:
-        super().__init__(target, vocabulary, num_tokens)
+    def __init__(self, target: Target, tokens: Tokens, num_tokens: int, layers: int, model: Any) -> None:
+        super().__init__(target, tokens, num_tokens)
         self.model = _cut(model, layers).float()
         self.model.get_input_embeddings().requires_grad_(False)
         self.model.get_output_embeddings().requires_grad_(False)

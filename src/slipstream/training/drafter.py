@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -53,13 +53,20 @@ class Batch:
         return there if prompts_too else there & (at[None] >= self.prompt_lengths[:, None] - 1)
 
 
+class Tokens(NamedTuple):
+    """In rising order."""
+
+    vocabulary: torch.Tensor
+    common: torch.Tensor
+
+
 class Drafter(nn.Module):
     """`forward` gives the states of the first so many draft tokens, each [texts, length, hidden size]."""
 
     method: str
     learning_rate: float
-    trimmed: bool
-    """Whether it can only draft the frequent tokens."""
+    recurrent: bool = False
+    """Whether the same weights make all its draft tokens: then most is learnt from the first one."""
     repeats: bool = False
     """Whether the state of draft token j at place t is that of the first one at place t + j - 1."""
 
@@ -67,14 +74,18 @@ class Drafter(nn.Module):
     """What it counts that a state is the target's hidden state, beside what it says."""
 
     vocabulary: torch.Tensor
+    """The tokens it can draft."""
+    common: torch.Tensor
+    """Those that it learns from in every batch."""
     embedding: torch.Tensor
     head: torch.Tensor
 
-    def __init__(self, target: Target, vocabulary: torch.Tensor, num_tokens: int) -> None:
+    def __init__(self, target: Target, tokens: Tokens, num_tokens: int) -> None:
         super().__init__()
         self.target_config = target.config
         self.num_tokens = num_tokens
-        self.register_buffer("vocabulary", vocabulary, persistent=False)
+        self.register_buffer("vocabulary", tokens.vocabulary, persistent=False)
+        self.register_buffer("common", tokens.common, persistent=False)
         self.register_buffer("embedding", target.embedding.float(), persistent=False)
         self.register_buffer("head", target.head.float(), persistent=False)
 
@@ -90,9 +101,7 @@ class Drafter(nn.Module):
 
     def guesses(self, states: torch.Tensor) -> torch.Tensor:
         """[..., hidden size] -> the token it would draft"""
-        if self.trimmed:
-            return self.vocabulary[(states @ self.head[self.vocabulary].T).argmax(-1)]
-        return (states @ self.head.T).argmax(-1)
+        return self.vocabulary[(states @ self.head[self.vocabulary].T).argmax(-1)]
 
     @abstractmethod
     def exported(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from slipstream.training.drafter import Batch, Drafter, shifted
+from slipstream.training.drafter import Batch, Drafter, Tokens, shifted
 from slipstream.training.features import Target
 
 Keys = tuple[torch.Tensor, torch.Tensor]
@@ -20,11 +20,11 @@ Keys = tuple[torch.Tensor, torch.Tensor]
 class Eagle(Drafter):
     method = "eagle"
     learning_rate = 1e-3
-    trimmed = False
+    recurrent = True
     imitation = 0.2
 
-    def __init__(self, target: Target, vocabulary: torch.Tensor, num_tokens: int) -> None:
-        super().__init__(target, vocabulary, num_tokens)
+    def __init__(self, target: Target, tokens: Tokens, num_tokens: int) -> None:
+        super().__init__(target, tokens, num_tokens)
         config = target.config.get_text_config()
         size = target.hidden_size
         self.heads = config.num_attention_heads
@@ -42,9 +42,18 @@ class Eagle(Drafter):
         self.up_proj = nn.Linear(size, self.inner, bias=False)
         self.down_proj = nn.Linear(self.inner, size, bias=False)
         self.norm = nn.Parameter(torch.ones(size))
-        for name, weight in self.named_parameters():
+        self._start(float(self.embedding.pow(2).mean().sqrt()))
+
+    @torch.no_grad()
+    def _start(self, embedding_scale: float) -> None:
+        """Near the hidden state it is given, so that the output matrix understands it; with embeddings large
+        enough to be heard, and attention that is not yet sharp: its input is not normed."""
+        for weight in self.parameters():
             if weight.dim() > 1:
-                nn.init.normal_(weight, std=weight.shape[1] ** -0.5 * (0.3 if name[0] in "od" else 1.0))
+                weight.normal_(std=0.3 * weight.shape[1] ** -0.5)
+        size = self.fc.weight.shape[0]
+        self.fc.weight[:, :size] /= embedding_scale
+        self.fc.weight[:, size:] += torch.eye(size)
 
     def forward(self, batch: Batch, num_tokens: int) -> list[torch.Tensor]:
         """Pass number s, at place p, stands for the draft that began at p - s: it sees the keys of the first

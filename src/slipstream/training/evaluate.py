@@ -50,10 +50,10 @@ def alone(examples: Sequence[Example], guesses: Sequence[Guesses]) -> Acceptance
     accepted = np.zeros(depth)
     steps = 0
     for example, drafts in zip(examples, guesses, strict=True):
-        text = example.tokens.numpy()
+        text = example.tokens.tolist()
         newest = example.prompt_length  # the first token of the answer needs no draft
         while newest < len(text) - 1:
-            right = common_prefix(drafts[newest - 1].tolist(), text[newest + 1 :].tolist()[:depth])
+            right = common_prefix(drafts[newest - 1].tolist(), text[newest + 1 : newest + 1 + depth])
             accepted[:right] += 1
             steps += 1
             newest += right + 1
@@ -117,7 +117,7 @@ def composed(
         while newest < len(text) - 1:
             chosen = composer.draft({request: depth}).get(request)
             drafts = chosen.tokens if chosen else ()
-            right = common_prefix(drafts, text[newest + 1 :])
+            right = common_prefix(drafts, text[newest + 1 : newest + 1 + depth])
             offered[: len(drafts)] += 1
             accepted[:right] += 1
             steps += 1

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 from slipstream.engine.mlp_speculator import Norm, token_weight
-from slipstream.training.drafter import Batch, Drafter, shifted
+from slipstream.training.drafter import Batch, Drafter, Tokens, shifted
 from slipstream.training.features import Target
 
 
@@ -17,10 +17,9 @@ class Medusa(Drafter):
 
     method = "medusa"
     learning_rate = 1e-3
-    trimmed = True
 
-    def __init__(self, target: Target, vocabulary: torch.Tensor, num_tokens: int, layers: int) -> None:
-        super().__init__(target, vocabulary, num_tokens)
+    def __init__(self, target: Target, tokens: Tokens, num_tokens: int, layers: int) -> None:
+        super().__init__(target, tokens, num_tokens)
         size = target.hidden_size
         self.blocks = nn.ModuleList(
             nn.ModuleList(nn.Linear(size, size, bias=False) for _ in range(layers)) for _ in range(num_tokens)
@@ -69,11 +68,11 @@ class MLP(Drafter):
     """
 
     method = "mlp_speculator"
-    learning_rate = 1e-3
-    trimmed = True
+    learning_rate = 2e-3
+    recurrent = True
 
-    def __init__(self, target: Target, vocabulary: torch.Tensor, num_tokens: int, width: int) -> None:
-        super().__init__(target, vocabulary, num_tokens)
+    def __init__(self, target: Target, tokens: Tokens, num_tokens: int, width: int) -> None:
+        super().__init__(target, tokens, num_tokens)
         size = target.hidden_size
         self.first = nn.Linear(size, width, bias=False)
         self.next = nn.Linear(width, width, bias=False)

@@ -43,11 +43,11 @@ class Training(_Part):
     epochs: Annotated[float, Field(gt=0)] = 4.0
     budget_minutes: Annotated[float, Field(gt=0)] = 40.0
     """Training ends here at the latest; the learning rate falls accordingly."""
-    batch_tokens: Annotated[int, Field(ge=64)] = 4096
+    batch_tokens: Annotated[int, Field(ge=64)] = 2048
     learning_rate: Annotated[float | None, Field(gt=0)] = None
     """None: what suits the method."""
     warmup: Annotated[float, Field(ge=0, lt=1)] = 0.03
-    evaluations: Annotated[int, Field(ge=1)] = 12
+    evaluations: Annotated[int, Field(ge=1)] = 8
     patience: Annotated[int, Field(ge=1)] = 4
     """Evaluations without a better acceptance length before training ends."""
     seed: int = 0
@@ -56,9 +56,8 @@ class Training(_Part):
 class Drafter(_Part):
     tokens: Annotated[int, Field(ge=1, le=8)] = 3
     """Draft tokens it is trained and evaluated for."""
-    vocabulary: Annotated[int, Field(ge=16)] = 8192
-    """Of the most frequent tokens in the data: all that heads can draft, and what others learn to tell apart
-    besides some rarer ones at a time."""
+    vocabulary: Annotated[int, Field(ge=16)] = 16384
+    """mlp, medusa: how many of the most frequent tokens in the data they can draft; the others draft all."""
     width: Annotated[int | None, Field(ge=8)] = None
     """mlp: size of its state. None: twice the target's hidden size."""
     layers: Annotated[int | None, Field(ge=1)] = None

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate import PartialState
 
 from slipstream.bench.about import about_this_run
 from slipstream.errors import ConfigError
 from slipstream.training.card import write_card
 from slipstream.training.draft_model import DraftModel
-from slipstream.training.drafter import Drafter, read_weights
+from slipstream.training.drafter import Drafter, Tokens, read_weights
 from slipstream.training.eagle import Eagle
 from slipstream.training.evaluate import Comparison, compare
 from slipstream.training.features import Example, Target, load_target, read_examples, write_features
@@ -23,7 +24,8 @@ from slipstream.training.texts import read_prompts, write_texts
 from slipstream.training.trainer import State, Trainer
 
 LAYERS = 4  # of a Medusa head and of a draft model, unless said otherwise
-EVALUATED = 128  # held-out texts that each evaluation in training looks at
+COMMON = 4096  # tokens that are learnt from in every batch
+EVALUATED = 72  # held-out texts that each evaluation in training looks at
 
 
 class Watcher:
@@ -40,9 +42,11 @@ def train(
     recipe: Recipe, folder: Path, data: Path, engine: dict[str, Any], watcher: Watcher
 ) -> dict[str, Any]:
     """Whatever of it is done already is not done again."""
-    folder.mkdir(parents=True, exist_ok=True)
-    _same(folder / "recipe.json", recipe.model_dump(), "--out")
-    collect(recipe, data, engine, watcher)
+    several = PartialState()
+    with several.main_process_first():  # what the first has done is done for all
+        folder.mkdir(parents=True, exist_ok=True)
+        _same(folder / "recipe.json", recipe.model_dump(), "--out")
+        collect(recipe, data, engine, watcher)
     examples = list(read_examples(data))
     model, target = load_target(recipe.target)
     drafter = make_drafter(recipe, target, model, examples)
@@ -53,11 +57,12 @@ def train(
     state = trainer.run()
     watcher.doing("evaluating", 0)
     compared = compare(drafter.eval(), held_out)
-    out = folder / "drafter"
-    drafter.export(out, target.embedding.dtype)
     result = _result(recipe, learnt_from, held_out, state, compared, drafter)
-    (out / "training.json").write_text(json.dumps(result, indent=1) + "\n")
-    write_card(result, out)
+    if several.is_main_process:
+        out = folder / "drafter"
+        drafter.export(out, target.embedding.dtype)
+        (out / "training.json").write_text(json.dumps(result, indent=1) + "\n")
+        write_card(result, out)
     return result
 
 
@@ -90,19 +95,20 @@ def make_drafter(recipe: Recipe, target: Target, model: Any, examples: Sequence[
     torch.manual_seed(recipe.training.seed)
     weights = read_weights(recipe.start_from) if recipe.start_from else {}
     known = next((w for name, w in weights.items() if name.endswith("token_map")), None)
-    wanted, tokens = recipe.drafter, recipe.drafter.tokens
-    vocabulary = (
-        known.long() if known is not None else frequent(examples, wanted.vocabulary, len(target.head))
-    )
+    wanted, num_tokens = recipe.drafter, recipe.drafter.tokens
+    size = len(target.head)
+    common = frequent(examples, min(COMMON, wanted.vocabulary), size)
+    everything = Tokens(torch.arange(size), common)
+    often = Tokens(known.long() if known is not None else frequent(examples, wanted.vocabulary, size), common)
     drafter: Drafter
     if recipe.method == "mlp":
-        drafter = MLP(target, vocabulary, tokens, wanted.width or 2 * target.hidden_size)
+        drafter = MLP(target, often, num_tokens, wanted.width or 2 * target.hidden_size)
     elif recipe.method == "medusa":
-        drafter = Medusa(target, vocabulary, tokens, wanted.layers or LAYERS)
+        drafter = Medusa(target, often, num_tokens, wanted.layers or LAYERS)
     elif recipe.method == "eagle":
-        drafter = Eagle(target, vocabulary, tokens)
+        drafter = Eagle(target, everything, num_tokens)
     else:
-        drafter = DraftModel(target, vocabulary, tokens, wanted.layers or LAYERS, model)
+        drafter = DraftModel(target, everything, num_tokens, wanted.layers or LAYERS, model)
     if weights:
         try:
             drafter.start_from(weights)

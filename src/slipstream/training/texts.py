@@ -7,6 +7,7 @@ be served. Portions of texts are written one by one; a run that is killed goes o
 import json
 import random
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -133,56 +134,49 @@ def write_texts(
     done(sum(len(portion) for i, portion in enumerate(portions) if i not in missing))
     if not missing:
         return
-    with _writer(target, data, engine) as answer:
+    with _answering(target, data, engine) as answer:
         for i in missing:
             _write(_file(folder, i), answer(portions[i]))
             done(len(portions[i]))
 
 
-class _writer:
+@contextmanager
+def _answering(
+    target: str, data: Data, engine: dict[str, Any]
+) -> Iterator[Callable[[Sequence[Prompt]], list[Text]]]:
     """The target in vLLM, for as long as it is needed."""
+    import slipstream
 
-    def __init__(self, target: str, data: Data, engine: dict[str, Any]) -> None:
-        self._data = data
-        self._arguments = {
-            "model": target,
-            "max_model_len": data.max_prompt_tokens + data.max_tokens,
-            "max_num_seqs": min(data.portion, 128),
-            **engine,
-        }
+    llm = slipstream.LLM(
+        target,
+        speculate="off",
+        max_model_len=data.max_prompt_tokens + data.max_tokens,
+        max_num_seqs=min(data.portion, 128),
+        **engine,
+    )
 
-    def __enter__(self) -> Callable[[Sequence[Prompt]], list[Text]]:
-        import slipstream
-
-        self._llm = slipstream.LLM(speculate="off", **self._arguments)
-        return self._answer
-
-    def __exit__(self, *error: object) -> None:
-        import gc
-
-        del self._llm
-        gc.collect()
-
-    def _answer(self, prompts: Sequence[Prompt]) -> list[Text]:
-        from slipstream import SamplingParams
-
+    def answer(prompts: Sequence[Prompt]) -> list[Text]:
+        # No seeds: vLLM 0.32 on CPU dies of a seeded request whose prompt comes in pieces.
         sampling = [
-            SamplingParams(
-                # No seed of its own: vLLM 0.32 on CPU dies of a seeded request whose prompt comes in pieces.
-                temperature=p.temperature, top_p=self._data.top_p if p.temperature else 1.0,
-                max_tokens=self._data.max_tokens, detokenize=False,
+            slipstream.SamplingParams(
+                temperature=prompt.temperature,
+                top_p=data.top_p if prompt.temperature else 1.0,
+                max_tokens=data.max_tokens,
+                detokenize=False,
             )
-            for p in prompts
-        ]  # fmt: skip
-        outputs = self._llm.generate(
-            [{"prompt_token_ids": p.tokens} for p in prompts], sampling, use_tqdm=False
-        )
-        return [
-            Text(
-                p.tokens + list(o.outputs[0].token_ids), len(p.tokens), p.workload, p.held_out, p.temperature
-            )
-            for p, o in zip(prompts, outputs, strict=True)
+            for prompt in prompts
         ]
+        asked = [{"prompt_token_ids": prompt.tokens} for prompt in prompts]
+        answers = llm.generate(asked, sampling, use_tqdm=False)
+        return [
+            Text([*p.tokens, *a.outputs[0].token_ids], len(p.tokens), p.workload, p.held_out, p.temperature)
+            for p, a in zip(prompts, answers, strict=True)
+        ]
+
+    try:
+        yield answer
+    finally:
+        llm.llm_engine.engine_core.shutdown()
 
 
 def read_texts(folder: Path) -> Iterator[list[Text]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import Accelerator
+from accelerate import Accelerator, DistributedDataParallelKwargs
 from torch.nn import functional
 
 from slipstream.training.drafter import Batch, Drafter
@@ -16,11 +16,13 @@ from slipstream.training.evaluate import alone, guess
 from slipstream.training.features import Example, batches_of
 from slipstream.training.recipe import Training
 
-RARER = 2048
-"""Tokens besides the frequent ones, drawn for each batch: a drafter of all tokens learns to avoid them."""
+RARER = 512
+"""Tokens besides the common ones, drawn for each batch: to learn when not to draft them."""
 LATER = 0.8  # what a draft token counts for, relative to the one before it
-WHOLE_TEXTS = 0.25
+WHOLE_TEXTS = 0.1
 """The first part of training is on the prompts too, as the MLP speculator's is on text; then on answers."""
+ALL_TOKENS = 0.75
+"""From here on a recurrent drafter learns all its draft tokens; before, one after the other is added."""
 SAVED_EVERY = 60.0  # seconds
 
 
@@ -62,7 +64,10 @@ class Trainer:
         self._training = training
         self._file, self._best_file = folder / "checkpoint.pt", folder / "best.pt"
         self._told = told
-        self._accelerator = Accelerator(mixed_precision="bf16" if _has_fast_bfloat16() else "no")
+        # Of a recurrent drafter not every weight is in use from the start.
+        several = DistributedDataParallelKwargs(find_unused_parameters=True)
+        precision = "bf16" if _has_fast_bfloat16() else "no"
+        self._accelerator = Accelerator(mixed_precision=precision, kwargs_handlers=[several])
         self._batches = batches_of([len(e.tokens) for e in examples], training.batch_tokens)
         share = math.ceil(len(self._batches) / self._accelerator.num_processes)
         self._steps = max(round(training.epochs * share), 1)
@@ -111,7 +116,7 @@ class Trainer:
             group["lr"] = self._rate * self._schedule()
         batch = self._batch()
         with self._accelerator.autocast():
-            loss = loss_of(self._drafter, self._model, batch, self.progress < WHOLE_TEXTS, self.state.step)
+            loss = loss_of(self._drafter, self._model, batch, self.progress, self.state.step)
         self._accelerator.backward(loss)
         self._accelerator.clip_grad_norm_(self._model.parameters(), 1.0)
         self._optimizer.step()
@@ -169,25 +174,29 @@ class Trainer:
         self._optimizer.load_state_dict(content["optimizer"])
 
 
-def loss_of(drafter: Drafter, model: Any, batch: Batch, prompts_too: bool, seed: int) -> torch.Tensor:
-    """How far what is drafted is from what the target would say, as KL over the tokens that are looked at."""
-    rows = drafter.vocabulary
-    if not drafter.trimmed:
-        chance = torch.Generator().manual_seed(seed)
-        some = torch.randint(len(drafter.head), (RARER,), generator=chance).to(rows.device)
-        rows = torch.cat([rows, some]).unique()
-    head = drafter.head[rows]
+def tokens_to_learn(drafter: Drafter, progress: float) -> int:
+    if drafter.repeats:
+        return 1
+    if not drafter.recurrent or progress >= ALL_TOKENS:
+        return drafter.num_tokens
+    return 1 + int(progress / ALL_TOKENS * (drafter.num_tokens - 1))
+
+
+def loss_of(drafter: Drafter, model: Any, batch: Batch, progress: float, seed: int) -> torch.Tensor:
+    """Cross-entropy of what is drafted and what the target would say, over the tokens that are looked at."""
+    chance = torch.Generator().manual_seed(seed)
+    some = torch.randint(len(drafter.vocabulary), (RARER,), generator=chance)
+    head = drafter.head[torch.cat([drafter.common, drafter.vocabulary[some]]).unique()]
     losses, weights = [], []
-    for number, states in enumerate(model(batch, 1 if drafter.repeats else drafter.num_tokens), start=1):
-        places = batch.places(number, prompts_too)
+    for number, states in enumerate(model(batch, tokens_to_learn(drafter, progress)), start=1):
+        places = batch.places(number, prompts_too=progress < WHOLE_TEXTS)
         if not places.any():
             continue
         text, at = places.nonzero(as_tuple=True)
         said = batch.hidden[text, at + number]  # the target's state from which it says the token guessed at
         with torch.no_grad():
-            wanted = (said @ head.T).float().log_softmax(-1)
-        drafted = (states[text, at] @ head.T).float().log_softmax(-1)
-        loss = functional.kl_div(drafted, wanted, log_target=True, reduction="batchmean")
+            wanted = (said @ head.T).float().softmax(-1)
+        loss = functional.cross_entropy((states[text, at] @ head.T).float(), wanted)
         if drafter.imitation:
             loss = loss + drafter.imitation * functional.smooth_l1_loss(states[text, at].float(), said)
         losses.append(LATER ** (number - 1) * loss)
