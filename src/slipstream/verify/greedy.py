@@ -13,7 +13,7 @@ import numpy as np
 
 from slipstream.verify.served import Answer, Served
 
-AT_ONCE = 8
+AT_ONCE = 16
 OTHERWISE = 3
 """Requests at a time, for bare texts in other batches."""
 SOME = 32

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-LOOKS = (0.25, 0.5, 1.0)
+LOOKS = (1 / 3, 1 / 2, 1.0)
 """After which shares of the draws the counts are looked at; the error rates are shared among the looks."""
 BOUND_ERROR = 0.05
 """A cell's bound is wrong in at most so many of such checks."""

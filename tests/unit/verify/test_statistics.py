@@ -112,10 +112,10 @@ def test_bound_holds(
 def test_clear_cases_stop_early() -> None:
     same = run(LAW, 40_000, 0, wanted=0.05)
     assert same.verdict == "same"
-    assert same.draws == 10_000
+    assert same.draws == int(40_000 * LOOKS[0])
     different = run(shifted(0.15), 40_000, 0, wanted=0.05)
     assert different.verdict == "differs"
-    assert different.draws == 10_000
+    assert different.draws == int(40_000 * LOOKS[0])
 
 
 def test_unclear_goes_on_to_the_end() -> None:
