@@ -42,14 +42,13 @@ class Medusa(Drafter):
             for i, block in enumerate(self.blocks)
             for j, layer in enumerate(block)
         }
-        weights["lm_head.weight"] = self.head[self.vocabulary]
-        weights["token_map"] = self.vocabulary
+        # vLLM 0.32 has a `token_map` for fewer tokens, and refuses to start with it ("not initialized").
+        weights["lm_head.weight"] = self.head
         config = {
             "architectures": ["MedusaModel"],
             "model_type": "medusa",
             "hidden_size": self.head.shape[1],
             "vocab_size": self.head.shape[0],
-            "truncated_vocab_size": len(self.vocabulary),
             "num_heads": self.num_tokens,
             "num_hidden_layers": len(self.blocks[0]),
             "original_lm_head": True,

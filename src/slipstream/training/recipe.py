@@ -57,7 +57,7 @@ class Drafter(_Part):
     tokens: Annotated[int, Field(ge=1, le=8)] = 3
     """Draft tokens it is trained and evaluated for."""
     vocabulary: Annotated[int, Field(ge=16)] = 16384
-    """mlp, medusa: how many of the most frequent tokens in the data they can draft; the others draft all."""
+    """mlp: how many of the most frequent tokens in the data it can draft; the others draft all."""
     width: Annotated[int | None, Field(ge=8)] = None
     """mlp: size of its state. None: twice the target's hidden size."""
     layers: Annotated[int | None, Field(ge=1)] = None

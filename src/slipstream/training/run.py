@@ -104,7 +104,7 @@ def make_drafter(recipe: Recipe, target: Target, model: Any, examples: Sequence[
     if recipe.method == "mlp":
         drafter = MLP(target, often, num_tokens, wanted.width or 2 * target.hidden_size)
     elif recipe.method == "medusa":
-        drafter = Medusa(target, often, num_tokens, wanted.layers or LAYERS)
+        drafter = Medusa(target, everything, num_tokens, wanted.layers or LAYERS)
     elif recipe.method == "eagle":
         drafter = Eagle(target, everything, num_tokens)
     else:
