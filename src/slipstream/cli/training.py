@@ -1,33 +1,21 @@
 """What `train` shows while it runs, and in the end."""
 
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from slipstream.cli.bar import Bar, on_stderr
 from slipstream.training.card import ARMS
 from slipstream.training.run import Watcher
 from slipstream.training.trainer import State
 
 
-class _Drawn(Watcher):
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._task = progress.add_task("starting", total=None)
-        self._shown = 0
-
-    def doing(self, what: str, steps: float) -> None:
-        self._progress.reset(self._task, total=steps or None, description=what)
-        if not self._progress.console.is_terminal:
-            self._progress.console.print(what)
-
-    def advanced(self, steps: float) -> None:
-        self._progress.advance(self._task, steps)
+class _Drawn(Bar, Watcher):
+    _shown = 0
 
     def trained(self, state: State, progress: float) -> None:
         self._progress.update(self._task, completed=min(progress, 1.0))
@@ -43,9 +31,7 @@ class _Drawn(Watcher):
 
 @contextmanager
 def watched() -> Iterator[Watcher]:
-    """On stderr; plain lines if that is not a terminal."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(file=sys.stderr)) as progress:
+    with on_stderr() as progress:
         yield _Drawn(progress)
 
 

@@ -27,11 +27,7 @@ class DraftModel(Drafter):
     def forward(self, batch: Batch, num_tokens: int) -> list[torch.Tensor]:
         decoder = self.model.get_decoder()
         state = decoder(input_ids=batch.tokens, use_cache=False).last_hidden_state
-        states = []
-        for _ in range(num_tokens):
-            state = shifted(state)  # that of token t + j guesses token t + j + 1
-            states.append(state)
-        return states
+        return [shifted(state)]  # that of token t + 1 guesses token t + 2; `repeats`, so one is enough
 
     def exported(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         config = self.model.config.to_dict()

@@ -1,6 +1,5 @@
 """Everything that a training run is made of, in one schema. Saved, resolved, beside what it made."""
 
-import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -90,9 +89,6 @@ class Recipe(_Part):
         if not isinstance(options, dict):
             raise ConfigError(f"recipe {file}: expected a mapping, as in recipe.json of an earlier run")
         return options
-
-    def save(self, folder: Path) -> None:
-        (folder / "recipe.json").write_text(json.dumps(self.model_dump(), indent=2) + "\n")
 
 
 def _in_words(problem: Any) -> str:

@@ -2,8 +2,9 @@
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +47,10 @@ def train(
     with several.main_process_first():  # what the first has done is done for all
         folder.mkdir(parents=True, exist_ok=True)
         _same(folder / "recipe.json", recipe.model_dump(), "--out")
-        collect(recipe, data, engine, watcher)
+        load = cache(partial(load_target, recipe.target))  # after vLLM has ended, and once
+        collect(recipe, data, engine, load, watcher)
     examples = list(read_examples(data))
-    model, target = load_target(recipe.target)
+    model, target = load()
     drafter = make_drafter(recipe, target, model, examples)
     held_out = [example for example in examples if example.held_out]
     learnt_from = [example for example in examples if not example.held_out]
@@ -66,7 +68,13 @@ def train(
     return result
 
 
-def collect(recipe: Recipe, data: Path, engine: dict[str, Any], watcher: Watcher) -> None:
+def collect(
+    recipe: Recipe,
+    data: Path,
+    engine: dict[str, Any],
+    load: Callable[[], tuple[Any, Target]],
+    watcher: Watcher,
+) -> None:
     """Texts and hidden states, as far as they are not there."""
     data.mkdir(parents=True, exist_ok=True)
     made_of = {"target": recipe.target, "seed": recipe.training.seed, **recipe.data.model_dump()}
@@ -75,7 +83,7 @@ def collect(recipe: Recipe, data: Path, engine: dict[str, Any], watcher: Watcher
     watcher.doing("the target answers", len(prompts))
     write_texts(data, prompts, recipe.data, recipe.target, engine, watcher.advanced)
     watcher.doing("the target's hidden states", len(prompts))
-    write_features(data, lambda: load_target(recipe.target)[0], recipe.data.max_gib, watcher.advanced)
+    write_features(data, lambda: load()[0], recipe.data.max_gib, watcher.advanced)
 
 
 def _same(file: Path, content: dict[str, Any], option: str) -> None:
