@@ -231,12 +231,12 @@ def _write_other_tokenizer(folder: Path) -> None:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=512,
+        vocab_size=258,
         special_tokens=["<s>", "</s>"],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator([__doc__, *(builder.__doc__ or "" for builder in MODELS.values())], trainer)
+    tokenizer.train_from_iterator([], trainer)
     _write_random_llama(folder, _target_config()["vocab_size"])
     tokenizer.save(str(folder / "tokenizer.json"))
     settings = {
