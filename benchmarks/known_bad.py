@@ -59,7 +59,7 @@ def serving(model: str, flags: list[str]) -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [str(Path(sys.executable).with_name("vllm")), "serve", model, *flags]
+    command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", model, *flags]
     command += ["--host", "127.0.0.1", "--port", str(port), "--gpu-memory-utilization", "0.3"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     url = f"http://127.0.0.1:{port}"
