@@ -28,10 +28,9 @@ def main() -> None:
     model, out = sys.argv[1], Path(sys.argv[2])
     out.parent.mkdir(parents=True, exist_ok=True)
     found = []
-    for flags, cases in (
-        (FLAGS, [case for case in CASES if not case.tight]),
-        ([*FLAGS, *TIGHT], [case for case in CASES if case.tight]),
-    ):
+    first = [case for case in CASES if not case.tight]
+    first = [*first[1:], first[0]]  # a cache hit: by then the prompts have been read
+    for flags, cases in ((FLAGS, first), ([*FLAGS, *TIGHT], [case for case in CASES if case.tight])):
         with serving(model, flags) as bare_url:
             bare = Served(bare_url)
             prompts = conversations(bare, FEW, ["edit", "chat", "code"])
@@ -59,7 +58,7 @@ def serving(model: str, flags: list[str]) -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", model, *flags]
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model, *flags]
     command += ["--host", "127.0.0.1", "--port", str(port), "--gpu-memory-utilization", "0.3"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     url = f"http://127.0.0.1:{port}"

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from slipstream.training.drafter import Batch, Drafter, Tokens, shifted
+from slipstream.training.drafter import Batch, Drafter, Seen, shifted
 from slipstream.training.features import Target
 
 TOKENIZER_FILES = ("tokenizer", "special_tokens", "chat_template", "vocab", "merges", "generation_config")
@@ -18,8 +18,8 @@ class DraftModel(Drafter):
     learning_rate = 5e-4
     repeats = True
 
-    def __init__(self, target: Target, tokens: Tokens, num_tokens: int, layers: int, model: Any) -> None:
-        super().__init__(target, tokens, num_tokens)
+    def __init__(self, target: Target, seen: Seen, num_tokens: int, layers: int, model: Any) -> None:
+        super().__init__(target, seen, num_tokens)
         self.model = _cut(model, layers).float()
         self.model.get_input_embeddings().requires_grad_(False)
         self.model.get_output_embeddings().requires_grad_(False)

@@ -17,9 +17,13 @@ from typing import Any, NamedTuple
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
+from torch.nn.utils import parametrize
 
 from slipstream.errors import CheckpointError
 from slipstream.training.features import Example, Target
+
+LEAST = 0.03
+"""Relative to the mean, what a component's variance is at least taken for: below is the noise of bfloat16."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +57,46 @@ class Batch:
         return there if prompts_too else there & (at[None] >= self.prompt_lengths[:, None] - 1)
 
 
-class Tokens(NamedTuple):
-    """In rising order."""
+class Seen(NamedTuple):
+    """What the texts to learn from are like."""
 
     vocabulary: torch.Tensor
+    """The tokens to draft, in rising order."""
     common: torch.Tensor
+    """The tokens to learn from in every batch, in rising order."""
+    hidden: torch.Tensor
+    """[some places, hidden size]"""
+
+
+class Whitened(nn.Module):
+    """The parametrization of a matrix that is to be applied to vectors like these. Some components of hidden
+    states are ten times as large as others, and all of embeddings are small; the matrix learns as if they
+    were independent and of one size."""
+
+    def __init__(self, *samples: torch.Tensor) -> None:
+        super().__init__()
+        whitening, inverse = zip(*map(_whitening, samples), strict=True)
+        self.register_buffer("whitening", torch.block_diag(*whitening), persistent=False)
+        self.register_buffer("inverse", torch.block_diag(*inverse), persistent=False)
+
+    def forward(self, learnt: torch.Tensor) -> torch.Tensor:
+        return learnt @ self.whitening
+
+    def right_inverse(self, matrix: torch.Tensor) -> torch.Tensor:
+        return matrix @ self.inverse
+
+
+def _whitening(samples: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The matrix that makes vectors like these independent and of one size, and its inverse."""
+    moments = samples.float().T @ samples.float() / len(samples)
+    variances, directions = torch.linalg.eigh(moments)
+    sizes = (variances.clamp(min=0) + LEAST * variances.mean()).sqrt()
+    return directions / sizes @ directions.T, directions * sizes @ directions.T
+
+
+def whitened(layer: nn.Linear, *samples: torch.Tensor) -> nn.Linear:
+    """For inputs that are one of each of these, behind each other."""
+    return parametrize.register_parametrization(layer, "weight", Whitened(*samples))
 
 
 class Drafter(nn.Module):
@@ -80,12 +119,12 @@ class Drafter(nn.Module):
     embedding: torch.Tensor
     head: torch.Tensor
 
-    def __init__(self, target: Target, tokens: Tokens, num_tokens: int) -> None:
+    def __init__(self, target: Target, seen: Seen, num_tokens: int) -> None:
         super().__init__()
         self.target_config = target.config
         self.num_tokens = num_tokens
-        self.register_buffer("vocabulary", tokens.vocabulary, persistent=False)
-        self.register_buffer("common", tokens.common, persistent=False)
+        self.register_buffer("vocabulary", seen.vocabulary, persistent=False)
+        self.register_buffer("common", seen.common, persistent=False)
         self.register_buffer("embedding", target.embedding.float(), persistent=False)
         self.register_buffer("head", target.head.float(), persistent=False)
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from slipstream.training.drafter import Batch, Drafter, Tokens, shifted
+from slipstream.training.drafter import Batch, Drafter, Seen, shifted, whitened
 from slipstream.training.features import Target
 
 Keys = tuple[torch.Tensor, torch.Tensor]
@@ -23,8 +23,8 @@ class Eagle(Drafter):
     recurrent = True
     imitation = 0.2
 
-    def __init__(self, target: Target, tokens: Tokens, num_tokens: int) -> None:
-        super().__init__(target, tokens, num_tokens)
+    def __init__(self, target: Target, seen: Seen, num_tokens: int) -> None:
+        super().__init__(target, seen, num_tokens)
         config = target.config.get_text_config()
         size = target.hidden_size
         self.heads = config.num_attention_heads
@@ -43,6 +43,7 @@ class Eagle(Drafter):
         self.down_proj = nn.Linear(self.inner, size, bias=False)
         self.norm = nn.Parameter(torch.ones(size))
         self._start(float(self.embedding.pow(2).mean().sqrt()))
+        whitened(self.fc, self.embedding[seen.common], seen.hidden)
 
     @torch.no_grad()
     def _start(self, embedding_scale: float) -> None:
@@ -134,14 +135,17 @@ class Eagle(Drafter):
             "tie_word_embeddings": False,
             "hidden_act": "silu",
         }
-        return config, {name: dict(self.named_parameters())[ours].detach() for name, ours in LAYOUT.items()}
+        weights = {"fc.weight": self.fc.weight, **{n: self.get_parameter(o) for n, o in LAYOUT.items()}}
+        return config, {name: weight.detach() for name, weight in weights.items()}
 
     def start_from(self, weights: dict[str, torch.Tensor]) -> None:
-        self.load_state_dict({ours: weights[name] for name, ours in LAYOUT.items()})
+        self.fc.weight = weights["fc.weight"]
+        with torch.no_grad():
+            for name, ours in LAYOUT.items():
+                self.get_parameter(ours).copy_(weights[name])
 
 
 LAYOUT = {
-    "fc.weight": "fc.weight",
     **{f"layers.0.self_attn.{part}_proj.weight": f"{part}_proj.weight" for part in "qkvo"},
     **{f"layers.0.mlp.{part}_proj.weight": f"{part}_proj.weight" for part in ("gate", "up", "down")},
     "layers.0.post_attention_layernorm.weight": "norm",

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 from slipstream.engine.mlp_speculator import Norm, token_weight
-from slipstream.training.drafter import Batch, Drafter, Tokens, shifted
+from slipstream.training.drafter import Batch, Drafter, Seen, shifted, whitened
 from slipstream.training.features import Target
 
 
@@ -18,14 +18,17 @@ class Medusa(Drafter):
     method = "medusa"
     learning_rate = 1e-3
 
-    def __init__(self, target: Target, tokens: Tokens, num_tokens: int, layers: int) -> None:
-        super().__init__(target, tokens, num_tokens)
+    def __init__(self, target: Target, seen: Seen, num_tokens: int, layers: int) -> None:
+        super().__init__(target, seen, num_tokens)
         size = target.hidden_size
         self.blocks = nn.ModuleList(
             nn.ModuleList(nn.Linear(size, size, bias=False) for _ in range(layers)) for _ in range(num_tokens)
         )
         for weight in self.parameters():
             nn.init.normal_(weight, std=0.1 / math.sqrt(size))
+        for block in self.blocks:
+            for layer in block:
+                whitened(layer, seen.hidden)  # what a layer gives is near what it was given
 
     def forward(self, batch: Batch, num_tokens: int) -> list[torch.Tensor]:
         states = []
@@ -56,7 +59,9 @@ class Medusa(Drafter):
         return config, weights
 
     def start_from(self, weights: dict[str, torch.Tensor]) -> None:
-        self.load_state_dict({n.replace(".layers.", "."): w for n, w in weights.items() if "blocks" in n})
+        for i, block in enumerate(self.blocks):
+            for j, layer in enumerate(block):
+                layer.weight = weights[f"blocks.{i}.layers.{j}.weight"]
 
 
 class MLP(Drafter):
@@ -67,11 +72,11 @@ class MLP(Drafter):
     """
 
     method = "mlp_speculator"
-    learning_rate = 2e-3
+    learning_rate = 1e-3
     recurrent = True
 
-    def __init__(self, target: Target, tokens: Tokens, num_tokens: int, width: int) -> None:
-        super().__init__(target, tokens, num_tokens)
+    def __init__(self, target: Target, seen: Seen, num_tokens: int, width: int) -> None:
+        super().__init__(target, seen, num_tokens)
         size = target.hidden_size
         self.first = nn.Linear(size, width, bias=False)
         self.next = nn.Linear(width, width, bias=False)
@@ -86,6 +91,8 @@ class MLP(Drafter):
             spread = float(self.embedding.pow(2).mean().sqrt()) or 1.0
             self.from_embedding.weight.normal_(std=1 / (spread * size**0.5 * width**0.5))
             self.to_hidden.weight.normal_(std=1 / width**0.5)
+        whitened(self.first, self.scale(seen.hidden.float()) / math.sqrt(2))
+        whitened(self.from_embedding, self.embedding[seen.common])
 
     def forward(self, batch: Batch, num_tokens: int) -> list[torch.Tensor]:
         tokens = batch.tokens
@@ -129,13 +136,12 @@ class MLP(Drafter):
         return config, {name: weight.detach() for name, weight in weights.items()}
 
     def start_from(self, weights: dict[str, torch.Tensor]) -> None:
-        self.load_state_dict(
-            {
-                "first.weight": weights["speculator.proj.0.weight"],
-                "next.weight": weights["speculator.proj.1.weight"],
-                "norm.weight": weights["speculator.ln.0.weight"],
-                "norm.bias": weights["speculator.ln.0.bias"],
-                "from_embedding.weight": weights["maps.from_embedding"],
-                "to_hidden.weight": weights["maps.to_hidden"],
-            }
-        )
+        self.first.weight = weights["speculator.proj.0.weight"]
+        self.from_embedding.weight = weights["maps.from_embedding"]
+        rest = {
+            "next.weight": weights["speculator.proj.1.weight"],
+            "norm.weight": weights["speculator.ln.0.weight"],
+            "norm.bias": weights["speculator.ln.0.bias"],
+            "to_hidden.weight": weights["maps.to_hidden"],
+        }
+        self.load_state_dict(rest, strict=False)

@@ -42,7 +42,7 @@ class Training(_Part):
     epochs: Annotated[float, Field(gt=0)] = 4.0
     budget_minutes: Annotated[float, Field(gt=0)] = 40.0
     """Training ends here at the latest; the learning rate falls accordingly."""
-    batch_tokens: Annotated[int, Field(ge=64)] = 2048
+    batch_tokens: Annotated[int, Field(ge=64)] = 1024
     learning_rate: Annotated[float | None, Field(gt=0)] = None
     """None: what suits the method."""
     warmup: Annotated[float, Field(ge=0, lt=1)] = 0.03

@@ -15,7 +15,7 @@ from slipstream.bench.about import about_this_run
 from slipstream.errors import ConfigError
 from slipstream.training.card import write_card
 from slipstream.training.draft_model import DraftModel
-from slipstream.training.drafter import Drafter, Tokens, read_weights
+from slipstream.training.drafter import Drafter, Seen, read_weights
 from slipstream.training.eagle import Eagle
 from slipstream.training.evaluate import Comparison, compare
 from slipstream.training.features import Example, Target, load_target, read_examples, write_features
@@ -25,7 +25,8 @@ from slipstream.training.texts import read_prompts, write_texts
 from slipstream.training.trainer import State, Trainer
 
 LAYERS = 4  # of a Medusa head and of a draft model, unless said otherwise
-COMMON = 4096  # tokens that are learnt from in every batch
+COMMON = 3072  # tokens that are learnt from in every batch
+SAMPLED = 65536  # hidden states that tell what they are like
 EVALUATED = 72  # held-out texts that each evaluation in training looks at
 
 
@@ -106,8 +107,11 @@ def make_drafter(recipe: Recipe, target: Target, model: Any, examples: Sequence[
     wanted, num_tokens = recipe.drafter, recipe.drafter.tokens
     size = len(target.head)
     common = frequent(examples, min(COMMON, wanted.vocabulary), size)
-    everything = Tokens(torch.arange(size), common)
-    often = Tokens(known.long() if known is not None else frequent(examples, wanted.vocabulary, size), common)
+    hidden = torch.cat([e.hidden[e.prompt_length - 1 :] for e in examples if not e.held_out])[:SAMPLED]
+    everything = Seen(torch.arange(size), common, hidden)
+    often = everything._replace(
+        vocabulary=known.long() if known is not None else frequent(examples, wanted.vocabulary, size)
+    )
     drafter: Drafter
     if recipe.method == "mlp":
         drafter = MLP(target, often, num_tokens, wanted.width or 2 * target.hidden_size)

@@ -16,8 +16,8 @@ from slipstream.training.evaluate import alone, guess
 from slipstream.training.features import Example, batches_of
 from slipstream.training.recipe import Training
 
-RARER = 512
-"""Tokens besides the common ones, drawn for each batch: to learn when not to draft them."""
+RARER = 1024
+"""Tokens besides the common ones and the batch's own: to learn when not to draft them."""
 LATER = 0.8  # what a draft token counts for, relative to the one before it
 WHOLE_TEXTS = 0.1
 """The first part of training is on the prompts too, as the MLP speculator's is on text; then on answers."""
@@ -72,9 +72,11 @@ class Trainer:
         share = math.ceil(len(self._batches) / self._accelerator.num_processes)
         self._steps = max(round(training.epochs * share), 1)
         self.state = State()
+        learnt = [p for p in drafter.parameters() if p.requires_grad]
         self._rate = training.learning_rate or drafter.learning_rate
+        optimizer = torch.optim.AdamW(learnt, self._rate, betas=(0.9, 0.95), weight_decay=0.0)
         self._drafter = drafter
-        self._model, *self._optimizers = self._accelerator.prepare(drafter, *_optimizers(drafter, self._rate))
+        self._model, self._optimizer = self._accelerator.prepare(drafter, optimizer)
         self._resume()
 
     @property
@@ -110,17 +112,15 @@ class Trainer:
         return best is not None and len(self.state.history) - 1 - best >= self._training.patience
 
     def _step(self) -> float:
-        for optimizer in self._optimizers:
-            for group in optimizer.param_groups:
-                group["lr"] = self._rate * self._schedule()
+        for group in self._optimizer.param_groups:
+            group["lr"] = self._rate * self._schedule()
         batch = self._batch()
         with self._accelerator.autocast():
             loss = loss_of(self._drafter, self._model, batch, self.progress, self.state.step)
         self._accelerator.backward(loss)
         self._accelerator.clip_grad_norm_(self._model.parameters(), 1.0)
-        for optimizer in self._optimizers:
-            optimizer.step()
-            optimizer.zero_grad()
+        self._optimizer.step()
+        self._optimizer.zero_grad()
         return float(loss.detach())
 
     def _schedule(self) -> float:
@@ -159,7 +159,7 @@ class Trainer:
                 "seconds": self.state.seconds,
                 "history": [vars(point) for point in self.state.history],
                 "model": self._drafter.state_dict(),
-                "optimizers": [optimizer.state_dict() for optimizer in self._optimizers],
+                "optimizer": self._optimizer.state_dict(),
             }
             _write(self._file, content)
         return time.monotonic()
@@ -171,20 +171,7 @@ class Trainer:
         history = [Point(**point) for point in content["history"]]
         self.state = State(content["step"], content["seconds"], history)
         self._drafter.load_state_dict(content["model"])
-        for optimizer, state in zip(self._optimizers, content["optimizers"], strict=True):
-            optimizer.load_state_dict(state)
-
-
-def _optimizers(drafter: Drafter, rate: float) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices, which learns more of each text than AdamW; AdamW for the rest."""
-    learnt = [p for p in drafter.parameters() if p.requires_grad]
-    matrices, rest = [p for p in learnt if p.dim() == 2], [p for p in learnt if p.dim() != 2]
-    optimizers: list[torch.optim.Optimizer] = [
-        torch.optim.Muon(matrices, rate, weight_decay=0.0, adjust_lr_fn="match_rms_adamw")
-    ]
-    if rest:
-        optimizers.append(torch.optim.AdamW(rest, rate, betas=(0.9, 0.95), weight_decay=0.0))
-    return optimizers
+        self._optimizer.load_state_dict(content["optimizer"])
 
 
 def tokens_to_learn(drafter: Drafter, progress: float) -> int:
@@ -199,7 +186,8 @@ def loss_of(drafter: Drafter, model: Any, batch: Batch, progress: float, seed: i
     """Cross-entropy of what is drafted and what the target would say, over the tokens that are looked at."""
     chance = torch.Generator().manual_seed(seed)
     some = torch.randint(len(drafter.vocabulary), (RARER,), generator=chance)
-    head = drafter.head[torch.cat([drafter.common, drafter.vocabulary[some]]).unique()]
+    looked_at = torch.cat([drafter.common, batch.tokens.flatten(), drafter.vocabulary[some]]).unique()
+    head = drafter.head[looked_at]
     losses, weights = [], []
     for number, states in enumerate(model(batch, tokens_to_learn(drafter, progress)), start=1):
         places = batch.places(number, prompts_too=progress < WHOLE_TEXTS)
