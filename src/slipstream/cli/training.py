@@ -23,7 +23,7 @@ class _Drawn(Bar, Watcher):
             survival = ", ".join(f"{value:.2f}" for value in point.survival)
             self._progress.console.print(
                 f"{point.minutes:5.1f} min  loss {point.loss:.3f}  {point.length:.3f} tokens per step held "
-                f"out ({survival})",
+                f"out ({survival}), predicted {point.speedup:.2f}x",
                 highlight=False,
             )
         self._shown = len(state.history)

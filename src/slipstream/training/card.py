@@ -56,6 +56,7 @@ def _page(result: Mapping[str, Any]) -> str:
     depth = result["recipe"]["drafter"]["tokens"]
     labels = [f"{point['minutes']:.0f}" for point in history]
     lengths = Series("tokens per step", 1, [Point(i, p["length"]) for i, p in enumerate(history)])
+    speedups = Series("predicted speedup", 1, [Point(i, p["speedup"]) for i, p in enumerate(history)])
     survival = [
         Series(f"draft token {j + 1}", j + 1, [Point(i, p["survival"][j]) for i, p in enumerate(history)])
         for j in range(depth)
@@ -69,6 +70,10 @@ def _page(result: Mapping[str, Any]) -> str:
         verdict_box(f"{best:.2f} tokens per step on held-out texts", []),
         '<div class="charts">',
         _chart("Tokens per step, held out", line_chart("length", labels, [lengths], x_title="minutes")),
+        _chart(
+            "Predicted speedup, one request at a time",
+            line_chart("speedup", labels, [speedups], x_title="minutes"),
+        ),
         _chart(
             f"Accepted with all before it ({legend})",
             line_chart("survival", labels, survival, x_title="minutes", from_zero=True),

@@ -15,7 +15,7 @@ TOKENIZER_FILES = ("tokenizer", "special_tokens", "chat_template", "vocab", "mer
 
 class DraftModel(Drafter):
     method = "draft_model"
-    learning_rate = 5e-4
+    learning_rate = 1e-3
     repeats = True
 
     def __init__(self, target: Target, seen: Seen, num_tokens: int, layers: int, model: Any) -> None:

@@ -20,6 +20,7 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from slipstream.errors import CheckpointError
+from slipstream.planning.prediction import Acceptance, Situation, flat_curve, predicted_speedup
 from slipstream.training.features import Example, Target
 
 LEAST = 0.03
@@ -123,10 +124,28 @@ class Drafter(nn.Module):
         super().__init__()
         self.target_config = target.config
         self.num_tokens = num_tokens
+        self.target_size = target.num_parameters
         self.register_buffer("vocabulary", seen.vocabulary, persistent=False)
         self.register_buffer("common", seen.common, persistent=False)
         self.register_buffer("embedding", target.embedding.float(), persistent=False)
         self.register_buffer("head", target.head.float(), persistent=False)
+
+    @property
+    def weights_read(self) -> int:
+        """For one draft token: its own, and the output matrix."""
+        return self.num_learnt + len(self.vocabulary) * self.head.shape[1]
+
+    @property
+    def num_learnt(self) -> int:
+        return sum(p.numel() for p in self.parameters() if p.requires_grad)
+
+    def predicted_speedup(self, acceptance: Acceptance) -> float:
+        """With the best number of draft tokens, where reading weights is what takes time: few requests."""
+        cost = self.weights_read / self.target_size
+        return max(
+            predicted_speedup(flat_curve(k), acceptance.limited_to(k), Situation(1), k * cost)
+            for k in range(self.num_tokens + 1)
+        )
 
     @abstractmethod
     def forward(self, batch: Batch, num_tokens: int) -> list[torch.Tensor]: ...

@@ -42,6 +42,7 @@ class Target:
     """[vocabulary, hidden size]"""
     head: torch.Tensor
     """[vocabulary, hidden size]"""
+    num_parameters: int
 
     @property
     def hidden_size(self) -> int:
@@ -55,7 +56,7 @@ def load_target(name: str) -> tuple[Any, Target]:
     model = AutoModelForCausalLM.from_pretrained(name, dtype="auto").eval()
     embedding = model.get_input_embeddings().weight.detach()
     head = model.get_output_embeddings().weight.detach()
-    return model, Target(model.config, embedding, head)
+    return model, Target(model.config, embedding, head, sum(p.numel() for p in model.parameters()))
 
 
 def write_features(folder: Path, model: Callable[[], Any], max_gib: float, done: Progress) -> None:

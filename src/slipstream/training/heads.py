@@ -30,6 +30,10 @@ class Medusa(Drafter):
             for layer in block:
                 whitened(layer, seen.hidden)  # what a layer gives is near what it was given
 
+    @property
+    def weights_read(self) -> int:
+        return self.num_learnt // self.num_tokens + self.head.numel()
+
     def forward(self, batch: Batch, num_tokens: int) -> list[torch.Tensor]:
         states = []
         for block in self.blocks[:num_tokens]:
@@ -93,6 +97,11 @@ class MLP(Drafter):
             self.to_hidden.weight.normal_(std=1 / width**0.5)
         whitened(self.first, self.scale(seen.hidden.float()) / math.sqrt(2))
         whitened(self.from_embedding, self.embedding[seen.common])
+
+    @property
+    def weights_read(self) -> int:
+        """The embeddings and the output matrix are multiplied out."""
+        return self.next.weight.numel() + len(self.vocabulary) * self.next.weight.shape[0]
 
     def forward(self, batch: Batch, num_tokens: int) -> list[torch.Tensor]:
         tokens = batch.tokens

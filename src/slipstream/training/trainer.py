@@ -35,6 +35,8 @@ class Point:
     loss: float
     length: float
     survival: list[float]
+    speedup: float
+    """Predicted, for one request at a time."""
 
 
 @dataclass
@@ -145,8 +147,9 @@ class Trainer:
         self._drafter.train()
         self.state.seconds += time.monotonic() - begun
         point = Point(
-            self.state.step, self.state.seconds / 60, loss, acceptance.tokens, list(acceptance.survival)
-        )
+            self.state.step, self.state.seconds / 60, loss, acceptance.tokens, list(acceptance.survival),
+            self._drafter.predicted_speedup(acceptance),
+        )  # fmt: skip
         self.state.history.append(point)
         if self.state.best == len(self.state.history) - 1 and self._accelerator.is_main_process:
             _write(self._best_file, self._drafter.state_dict())
