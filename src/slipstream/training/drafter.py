@@ -70,9 +70,9 @@ class Seen(NamedTuple):
 
 
 class Whitened(nn.Module):
-    """The parametrization of a matrix that is to be applied to vectors like these. Some components of hidden
-    states are ten times as large as others, and all of embeddings are small; the matrix learns as if they
-    were independent and of one size."""
+    """The parametrization of a matrix that is to be applied to vectors like these, behind each other. Some
+    components of hidden states are ten times as large as others, and all of embeddings are small; the matrix
+    learns as if they were independent and of one size."""
 
     def __init__(self, *samples: torch.Tensor) -> None:
         super().__init__()
@@ -95,9 +95,8 @@ def _whitening(samples: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return directions / sizes @ directions.T, directions * sizes @ directions.T
 
 
-def whitened(layer: nn.Linear, *samples: torch.Tensor) -> nn.Linear:
-    """For inputs that are one of each of these, behind each other."""
-    return parametrize.register_parametrization(layer, "weight", Whitened(*samples))
+def whiten(layer: nn.Linear, whitened: Whitened) -> None:
+    parametrize.register_parametrization(layer, "weight", whitened)
 
 
 class Drafter(nn.Module):
@@ -170,6 +169,16 @@ class Drafter(nn.Module):
     @abstractmethod
     def start_from(self, weights: dict[str, torch.Tensor]) -> None:
         """Go on from what `exported` once gave."""
+
+    def load_plain(self, weights: dict[str, torch.Tensor]) -> None:
+        """`load_state_dict` of weights in which whitening is multiplied out: all of them, and no others."""
+        state = dict(weights)
+        for name, module in self.named_modules():
+            if parametrize.is_parametrized(module, "weight"):
+                (whitened,) = module.parametrizations.weight
+                plain = state.pop(f"{name}.weight")
+                state[f"{name}.parametrizations.weight.original"] = whitened.right_inverse(plain)
+        self.load_state_dict(state)
 
     def export(self, folder: Path, dtype: torch.dtype) -> None:
         folder.mkdir(parents=True, exist_ok=True)

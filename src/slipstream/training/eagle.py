@@ -5,13 +5,14 @@ is made from the state of the first. It has the first EAGLE's layout, which vLLM
 whatever the target is.
 """
 
+from operator import attrgetter
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional
 
-from slipstream.training.drafter import Batch, Drafter, Seen, shifted, whitened
+from slipstream.training.drafter import Batch, Drafter, Seen, Whitened, shifted, whiten
 from slipstream.training.features import Target
 
 Keys = tuple[torch.Tensor, torch.Tensor]
@@ -43,7 +44,7 @@ class Eagle(Drafter):
         self.down_proj = nn.Linear(self.inner, size, bias=False)
         self.norm = nn.Parameter(torch.ones(size))
         self._start(float(self.embedding.pow(2).mean().sqrt()))
-        whitened(self.fc, self.embedding[seen.common], seen.hidden)
+        whiten(self.fc, Whitened(self.embedding[seen.common], seen.hidden))
 
     @torch.no_grad()
     def _start(self, embedding_scale: float) -> None:
@@ -135,17 +136,14 @@ class Eagle(Drafter):
             "tie_word_embeddings": False,
             "hidden_act": "silu",
         }
-        weights = {"fc.weight": self.fc.weight, **{n: self.get_parameter(o) for n, o in LAYOUT.items()}}
-        return config, {name: weight.detach() for name, weight in weights.items()}
+        return config, {name: attrgetter(ours)(self).detach() for name, ours in LAYOUT.items()}
 
     def start_from(self, weights: dict[str, torch.Tensor]) -> None:
-        self.fc.weight = weights["fc.weight"]
-        with torch.no_grad():
-            for name, ours in LAYOUT.items():
-                self.get_parameter(ours).copy_(weights[name])
+        self.load_plain({ours: weights[name] for name, ours in LAYOUT.items()})
 
 
 LAYOUT = {
+    "fc.weight": "fc.weight",
     **{f"layers.0.self_attn.{part}_proj.weight": f"{part}_proj.weight" for part in "qkvo"},
     **{f"layers.0.mlp.{part}_proj.weight": f"{part}_proj.weight" for part in ("gate", "up", "down")},
     "layers.0.post_attention_layernorm.weight": "norm",

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 from slipstream.engine.mlp_speculator import Norm, token_weight
-from slipstream.training.drafter import Batch, Drafter, Seen, shifted, whitened
+from slipstream.training.drafter import Batch, Drafter, Seen, Whitened, shifted, whiten
 from slipstream.training.features import Target
 
 
@@ -26,9 +26,10 @@ class Medusa(Drafter):
         )
         for weight in self.parameters():
             nn.init.normal_(weight, std=0.1 / math.sqrt(size))
+        whitened = Whitened(seen.hidden)  # for all: what a layer gives is near what it was given
         for block in self.blocks:
             for layer in block:
-                whitened(layer, seen.hidden)  # what a layer gives is near what it was given
+                whiten(layer, whitened)
 
     @property
     def weights_read(self) -> int:
@@ -63,9 +64,7 @@ class Medusa(Drafter):
         return config, weights
 
     def start_from(self, weights: dict[str, torch.Tensor]) -> None:
-        for i, block in enumerate(self.blocks):
-            for j, layer in enumerate(block):
-                layer.weight = weights[f"blocks.{i}.layers.{j}.weight"]
+        self.load_plain({n.replace(".layers.", "."): w for n, w in weights.items() if "blocks" in n})
 
 
 class MLP(Drafter):
@@ -95,8 +94,8 @@ class MLP(Drafter):
             spread = float(self.embedding.pow(2).mean().sqrt()) or 1.0
             self.from_embedding.weight.normal_(std=1 / (spread * size**0.5 * width**0.5))
             self.to_hidden.weight.normal_(std=1 / width**0.5)
-        whitened(self.first, self.scale(seen.hidden.float()) / math.sqrt(2))
-        whitened(self.from_embedding, self.embedding[seen.common])
+        whiten(self.first, Whitened(self.scale(seen.hidden.float()) / math.sqrt(2)))
+        whiten(self.from_embedding, Whitened(self.embedding[seen.common]))
 
     @property
     def weights_read(self) -> int:
@@ -145,12 +144,13 @@ class MLP(Drafter):
         return config, {name: weight.detach() for name, weight in weights.items()}
 
     def start_from(self, weights: dict[str, torch.Tensor]) -> None:
-        self.first.weight = weights["speculator.proj.0.weight"]
-        self.from_embedding.weight = weights["maps.from_embedding"]
-        rest = {
-            "next.weight": weights["speculator.proj.1.weight"],
-            "norm.weight": weights["speculator.ln.0.weight"],
-            "norm.bias": weights["speculator.ln.0.bias"],
-            "to_hidden.weight": weights["maps.to_hidden"],
-        }
-        self.load_state_dict(rest, strict=False)
+        self.load_plain(
+            {
+                "first.weight": weights["speculator.proj.0.weight"],
+                "next.weight": weights["speculator.proj.1.weight"],
+                "norm.weight": weights["speculator.ln.0.weight"],
+                "norm.bias": weights["speculator.ln.0.bias"],
+                "from_embedding.weight": weights["maps.from_embedding"],
+                "to_hidden.weight": weights["maps.to_hidden"],
+            }
+        )
