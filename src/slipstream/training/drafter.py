@@ -21,7 +21,7 @@ from torch.nn.utils import parametrize
 
 from slipstream.errors import CheckpointError
 from slipstream.planning.prediction import Acceptance, Situation, flat_curve, predicted_speedup
-from slipstream.training.features import Example, Target
+from slipstream.training.features import Example, Target, padded
 
 LEAST = 0.03
 """Relative to the mean, what a component's variance is at least taken for: below is the noise of bfloat16."""
@@ -40,7 +40,7 @@ class Batch:
 
     @classmethod
     def of(cls, examples: Sequence[Example], device: Any = None) -> "Batch":
-        longest = max(len(example.tokens) for example in examples)
+        longest = padded(max(len(example.tokens) for example in examples))
         hidden_size = examples[0].hidden.shape[1]
         tokens = torch.zeros(len(examples), longest, dtype=torch.long)
         hidden = torch.zeros(len(examples), longest, hidden_size)

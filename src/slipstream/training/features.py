@@ -19,6 +19,9 @@ from slipstream.training.texts import Progress, Text, read_texts
 
 BATCH_TOKENS = 4096
 GIB = 1 << 30
+LENGTHS = 64
+"""Texts are padded to a multiple of this. On a CPU every new shape of a matrix has its kernel compiled, which
+takes longer than to run it."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ def _write(file: Path, read: Any, texts: Sequence[Text]) -> None:
     shard = {}
     for batch in batches_of([len(text.tokens) for text in texts], BATCH_TOKENS):
         longest = max(len(texts[i].tokens) for i in batch)
-        tokens = torch.zeros(len(batch), longest, dtype=torch.long)
+        tokens = torch.zeros(len(batch), padded(longest), dtype=torch.long)
         for row, i in enumerate(batch):
             tokens[row, : len(texts[i].tokens)] = torch.tensor(texts[i].tokens)
         hidden = read(input_ids=tokens, use_cache=False).last_hidden_state  # padded at the end: causal
@@ -101,13 +104,15 @@ def read_examples(folder: Path) -> Iterator[Example]:
                 )  # fmt: skip
 
 
+def padded(length: int) -> int:
+    return -(-length // LENGTHS) * LENGTHS
+
+
 def batches_of(lengths: Sequence[int], most: int) -> list[list[int]]:
     """Indices in groups of like length, of at most `most` tokens each, padding counted."""
     groups: list[list[int]] = []
-    longest = 0
     for i in sorted(range(len(lengths)), key=lambda i: lengths[i]):
-        longest = lengths[i]
-        if groups and (len(groups[-1]) + 1) * longest <= most:
+        if groups and (len(groups[-1]) + 1) * padded(lengths[i]) <= most:
             groups[-1].append(i)
         else:
             groups.append([i])

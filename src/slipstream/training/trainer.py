@@ -10,14 +10,17 @@ from typing import Any
 import torch
 from accelerate import Accelerator, DistributedDataParallelKwargs
 from torch.nn import functional
+from torch.nn.utils import parametrize
 
 from slipstream.training.drafter import Batch, Drafter
 from slipstream.training.evaluate import alone, guess
 from slipstream.training.features import Example, batches_of
 from slipstream.training.recipe import Training
 
-RARER = 1024
-"""Tokens besides the common ones and the batch's own: to learn when not to draft them."""
+LOOKED_AT = 4096
+"""Tokens that the loss is over: the batch's own, then the common ones, then others by chance, to learn when
+not to draft them."""
+PLACES = 128  # their number is a multiple of this: see `features.LENGTHS`
 LATER = 0.8  # what a draft token counts for, relative to the one before it
 WHOLE_TEXTS = 0.1
 """The first part of training is on the prompts too, as the MLP speculator's is on text; then on answers."""
@@ -117,7 +120,7 @@ class Trainer:
         for group in self._optimizer.param_groups:
             group["lr"] = self._rate * self._schedule()
         batch = self._batch()
-        with self._accelerator.autocast():
+        with self._accelerator.autocast(), parametrize.cached():
             loss = loss_of(self._drafter, self._model, batch, self.progress, self.state.step)
         self._accelerator.backward(loss)
         self._accelerator.clip_grad_norm_(self._model.parameters(), 1.0)
@@ -187,16 +190,15 @@ def tokens_to_learn(drafter: Drafter, progress: float) -> int:
 
 def loss_of(drafter: Drafter, model: Any, batch: Batch, progress: float, seed: int) -> torch.Tensor:
     """Cross-entropy of what is drafted and what the target would say, over the tokens that are looked at."""
-    chance = torch.Generator().manual_seed(seed)
-    some = torch.randint(len(drafter.vocabulary), (RARER,), generator=chance)
-    looked_at = torch.cat([drafter.common, batch.tokens.flatten(), drafter.vocabulary[some]]).unique()
-    head = drafter.head[looked_at]
+    head = drafter.head[_looked_at(drafter, batch, seed)]
     losses, weights = [], []
     for number, states in enumerate(model(batch, tokens_to_learn(drafter, progress)), start=1):
-        places = batch.places(number, prompts_too=progress < WHOLE_TEXTS)
-        if not places.any():
+        places = batch.places(number, prompts_too=progress < WHOLE_TEXTS).nonzero()
+        if not len(places):
             continue
-        text, at = places.nonzero(as_tuple=True)
+        # Some count twice, for a round number of them.
+        again = torch.arange(-(-len(places) // PLACES) * PLACES, device=places.device) % len(places)
+        text, at = places[again].unbind(1)
         said = batch.hidden[text, at + number]  # the target's state from which it says the token guessed at
         with torch.no_grad():
             wanted = (said @ head.T).float().softmax(-1)
@@ -206,6 +208,14 @@ def loss_of(drafter: Drafter, model: Any, batch: Batch, progress: float, seed: i
         losses.append(LATER ** (number - 1) * loss)
         weights.append(LATER ** (number - 1))
     return sum(losses, torch.zeros((), device=head.device)) / max(sum(weights), 1e-9)
+
+
+def _looked_at(drafter: Drafter, batch: Batch, seed: int) -> torch.Tensor:
+    chance = torch.Generator().manual_seed(seed)
+    rank = torch.rand(len(drafter.head), generator=chance).to(drafter.head.device)
+    rank[drafter.common] += 1
+    rank[batch.tokens.flatten()] += 2
+    return rank.topk(min(LOOKED_AT, len(rank))).indices
 
 
 def _has_fast_bfloat16() -> bool:
