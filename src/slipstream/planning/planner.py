@@ -7,7 +7,8 @@ Nothing at all is always among them.
 
 Free proposers are scored on what the target writes whether their drafts are verified or not, so nothing has
 to be tried out for them. What is tried out from time to time: a step without drafts, to know what the bare
-engine takes; a step with more drafts than seem to pay, to know what verifying takes; and the drafter.
+engine takes; a step with more drafts than seem to pay, to know what verifying takes; and one pass of the
+drafter more than seems to pay, to know how good its later tokens are.
 """
 
 from collections import deque
@@ -160,12 +161,13 @@ class Planner:
             for request, asked in self._pinned.items()
             if request in expected and len(best.get(request, ())) < asked
         }
-        self._trying_drafter = not chosen and not short and self._may_try(cost.seconds(1))
+        more = cost.seconds(chosen + 1) - cost.seconds(chosen)
+        self._trying_drafter = chosen < longest and not short and self._may_try(more)
         if self._trying_drafter:
-            chosen = 1
+            chosen += 1
         self._passes = max(chosen, max(short.values(), default=0))
         use = gained[:, chosen] > 0
-        if self._trying_drafter:
+        if self._trying_drafter and chosen == 1:
             tried = use if use.any() else ~use
             use = tried & (tried.cumsum() <= TRIED)
         asked = {
@@ -178,7 +180,7 @@ class Planner:
     def drafter_ran(self, drafter: str, seconds: float) -> None:
         self.drafting += seconds
         if self._trying_drafter:
-            self._tried += seconds
+            self._tried += max(seconds - self.drafter_cost.seconds(self._passes - 1), 0.0)
         self.drafter_cost.learn(self._passes, seconds)
 
     def lengths(self, survival: Mapping[str, Survival]) -> dict[str, int]:
