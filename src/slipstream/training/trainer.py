@@ -89,6 +89,11 @@ class Trainer:
         """0 to 1, by steps or by time, whichever is further."""
         return max(self.state.step / self._steps, self.state.seconds / 60 / self._training.budget_minutes)
 
+    @property
+    def epochs(self) -> float:
+        """How often all examples have been seen."""
+        return self.state.step * self._accelerator.num_processes / len(self._batches)
+
     def run(self) -> State:
         """Train to the end; the drafter is then the best one seen."""
         torch.manual_seed(self._training.seed)
