@@ -79,7 +79,7 @@ def main() -> None:
         del llm
         gc.collect()
     result = {
-        "about": about_this_run() | {"command": "python benchmarks/composition.py FILE"},
+        "about": about_this_run(),
         "num_draft_tokens": K,
         "max_tokens": MAX_TOKENS,
         "all_texts_equal": all(written == texts["ngram"] for written in texts.values()),

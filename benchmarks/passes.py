@@ -28,7 +28,7 @@ def main() -> None:
         log = servers["auto"].log.read_text()
     said = re.findall(r"([\d.]+) ms for (\d+)", log)
     result = {
-        "about": about_this_run() | {"command": f"python benchmarks/passes.py {model}"},
+        "about": about_this_run(),
         "milliseconds": {int(tokens): float(milliseconds) for milliseconds, tokens in said},
     }
     sys.stdout.write(json.dumps(result, indent=1) + "\n")

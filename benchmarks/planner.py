@@ -47,7 +47,7 @@ def measure(requests: int) -> dict[str, float]:
 
 def main() -> None:
     result = {
-        "about": about_this_run() | {"command": "python benchmarks/planner.py"},
+        "about": about_this_run(),
         "candidates_per_request": CANDIDATES,
         "by_requests": {requests: measure(requests) for requests in (1, 32, 256, 1024)},
     }

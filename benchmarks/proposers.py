@@ -83,7 +83,7 @@ def main() -> None:
     known = phrases(random.Random(0), 2000)
     shared = full_cache(known)
     result = {
-        "about": about_this_run() | {"command": "python benchmarks/proposers.py"},
+        "about": about_this_run(),
         "batch": BATCH,
         "context_tokens": CONTEXT,
         "num_draft_tokens": K,

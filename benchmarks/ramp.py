@@ -121,9 +121,8 @@ def main() -> None:
     model, folder = sys.argv[1], Path(sys.argv[2])
     folder.mkdir(parents=True, exist_ok=True)
     points = measure(model, folder)
-    command = f"python benchmarks/ramp.py {model} {folder}"
     result = {
-        "about": about_this_run() | {"command": command},
+        "about": about_this_run(),
         "envelope": against_the_envelope(points),
         "points": points,
     }

@@ -47,7 +47,7 @@ def main() -> None:
     ranks = [(out / f"rank-{rank}.txt").read_text().split() for rank in (0, 1)]
     steps = min(map(len, ranks))
     result = {
-        "about": about_this_run() | {"command": f"python benchmarks/soak.py {' '.join(sys.argv[1:])}"},
+        "about": about_this_run(),
         "minutes": minutes,
         "requests": asked,
         "steps": steps,

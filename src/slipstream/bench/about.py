@@ -6,7 +6,6 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ SECRET = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 def about_this_run() -> dict[str, Any]:
     host = look_at_host()
     return {
-        "command": _command(sys.argv[1:]),
+        "command": _command(*sys.argv),
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "slipstream": __version__,
         "git": _git_state(),
@@ -42,16 +41,18 @@ def about_this_run() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _command(arguments: Sequence[str]) -> str:
+def _command(program: str, *arguments: str) -> str:
     """As it was typed, without keys."""
-    shown = []
+    file = Path(program).resolve()
+    script = file.suffix == ".py" and file.name != "__main__.py"
+    shown = ["python", f"{file.parent.name}/{file.name}"] if script else ["slipstream"]
     hide = False
     for argument in arguments:
         name, equals, _ = argument.partition("=")
         secret = name.startswith("--") and any(word in name.upper() for word in ("API-KEY", "API_KEY"))
         shown.append("..." if hide else f"{name}=..." if secret and equals else argument)
         hide = secret and not equals
-    return shlex.join(["slipstream", *shown])
+    return shlex.join(shown)
 
 
 def _git_state() -> str | None:

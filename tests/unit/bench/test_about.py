@@ -16,3 +16,8 @@ def test_no_secret_is_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
     assert about["environment"]["VLLM_CPU_KVCACHE_SPACE"] == "2"
     assert about["command"] == "slipstream bench m --api-key ... --api-key=... --port 1"
     assert about["vllm"] is None or about["vllm"].startswith("0.32")
+
+
+def test_the_command_of_a_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["some/where/benchmarks/soak.py", "./a model"])
+    assert about_this_run()["command"] == "python benchmarks/soak.py './a model'"
