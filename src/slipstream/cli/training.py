@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from slipstream.cli.bar import Bar, on_stderr
-from slipstream.training.card import ARMS
+from slipstream.training.card import ARMS, what_it_lacks
 from slipstream.training.run import Watcher
 from slipstream.training.trainer import State
 
@@ -44,4 +44,5 @@ def show(result: Mapping[str, Any], folder: Path) -> None:
     for row in result["held_out"]:
         table.add_row(row["texts"], *(f"{row['acceptance'][arm]['length']:.2f}" for arm in ARMS))
     console.print(table)
+    console.print(f"\nAt all temperatures: {what_it_lacks(result)}.")
     console.print(f"\nslipstream serve {result['recipe']['target']} --drafter {folder}", style="bold")

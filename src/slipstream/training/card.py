@@ -7,6 +7,8 @@ from typing import Any
 from slipstream.bench.charts import Point, Series, line_chart
 from slipstream.bench.report import STYLE, page, series_style, verdict_box
 
+BY_HEART = 1.5
+"""So many times what it gains on other texts, on those learnt from: it knows them by heart."""
 ARMS = ("drafter", "ngram", "suffix", "composed")
 
 
@@ -19,6 +21,14 @@ def length_of(result: Mapping[str, Any], texts: str, arm: str = "drafter") -> fl
     """Tokens per step on these held-out texts."""
     one = next(row for row in result["held_out"] if row["texts"] == texts)
     return float(one["acceptance"][arm]["length"])
+
+
+def what_it_lacks(result: Mapping[str, Any]) -> str:
+    """Time, or texts: by what it gives on texts that it has learnt from."""
+    held_out, learnt_from = result["length_held_out"], result["length_learnt_from"]
+    by_heart = learnt_from - 1 > BY_HEART * (held_out - 1)
+    advice = "more prompts will help more than more time" if by_heart else "more time (--budget) may help"
+    return f"{held_out:.2f} tokens per step held out, {learnt_from:.2f} on texts learnt from: {advice}"
 
 
 def _card(result: Mapping[str, Any]) -> str:
@@ -42,6 +52,7 @@ def _card(result: Mapping[str, Any]) -> str:
         f"- {result['texts']:,} answers of the target ({result['answer_tokens']:,} tokens) to prompts of "
         f"{', '.join(recipe['data']['prompts'])}, at temperatures "
         f"{', '.join(f'{t:g}' for t in recipe['data']['temperatures'])}",
+        f"- {what_it_lacks(result)}",
         f"- {result['parameters']:,} trained parameters, {result['minutes']:.0f} minutes of training",
         f"- Slipstream {about['slipstream']}, vLLM {about['vllm']}, torch {about['torch']}, "
         f"{about['date'][:10]}", "",

@@ -34,7 +34,7 @@ class Data(_Part):
     held_out_prompts: tuple[str, ...] = ()
     max_gib: Annotated[float, Field(gt=0)] = 8.0
     """Hidden states on disk, at most; texts that would need more are left out."""
-    portion: Annotated[int, Field(ge=1)] = 128
+    portion: Annotated[int, Field(ge=1)] = 256
     """Texts that are written together; a run that is killed loses no more."""
 
 

@@ -13,11 +13,12 @@ from accelerate import PartialState
 
 from slipstream.bench.about import about_this_run
 from slipstream.errors import ConfigError
+from slipstream.planning.prediction import Acceptance
 from slipstream.training.card import write_card
 from slipstream.training.draft_model import DraftModel
 from slipstream.training.drafter import Drafter, Seen, read_weights
 from slipstream.training.eagle import Eagle
-from slipstream.training.evaluate import Comparison, compare
+from slipstream.training.evaluate import Comparison, alone, compare, guess
 from slipstream.training.features import Example, Target, load_target, read_examples, write_features
 from slipstream.training.heads import MLP, Medusa
 from slipstream.training.recipe import Recipe
@@ -27,7 +28,7 @@ from slipstream.training.trainer import State, Trainer
 LAYERS = 4  # of a Medusa head and of a draft model, unless said otherwise
 COMMON = 3072  # tokens that are learnt from in every batch
 SAMPLED = 65536  # hidden states that tell what they are like
-EVALUATED = 72  # held-out texts that each evaluation in training looks at
+EVALUATED = 72  # texts that each evaluation in training looks at
 
 
 class Watcher:
@@ -60,7 +61,9 @@ def train(
     state = trainer.run()
     watcher.doing("evaluating", 0)
     compared = compare(drafter.eval(), held_out)
-    result = _result(recipe, learnt_from, held_out, state, compared, drafter)
+    known = learnt_from[:EVALUATED]
+    by_heart = alone(known, guess(drafter, known))
+    result = _result(recipe, learnt_from, held_out, state, compared, by_heart, drafter)
     if several.is_main_process:
         out = folder / "drafter"
         drafter.export(out, target.embedding.dtype)
@@ -150,6 +153,7 @@ def _result(
     held_out: Sequence[Example],
     state: State,
     compared: Sequence[Comparison],
+    by_heart: Acceptance,
     drafter: Drafter,
 ) -> dict[str, Any]:
     return {
@@ -164,4 +168,6 @@ def _result(
         "minutes": state.seconds / 60,
         "history": [asdict(point) for point in state.history],
         "held_out": [one.as_dict() for one in compared],
+        "length_held_out": max((point.length for point in state.history), default=1.0),
+        "length_learnt_from": by_heart.tokens,
     }

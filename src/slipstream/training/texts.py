@@ -151,7 +151,7 @@ def _answering(
         target,
         speculate="off",
         max_model_len=data.max_prompt_tokens + data.max_tokens,
-        max_num_seqs=min(data.portion, 128),
+        max_num_seqs=min(data.portion, 256),
         **engine,
     )
 
