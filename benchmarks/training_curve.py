@@ -15,11 +15,10 @@ from slipstream.bench.about import about_this_run
 from slipstream.training.evaluate import alone, guess
 from slipstream.training.features import Example, load_target, read_examples
 from slipstream.training.recipe import Recipe
-from slipstream.training.run import make_drafter
+from slipstream.training.run import EVALUATED, make_drafter
 from slipstream.training.trainer import Trainer
 
 SHARES = (1 / 16, 1 / 4, 1)
-EVALUATED = 72  # texts of each sort
 
 
 def main() -> None:
@@ -33,8 +32,7 @@ def main() -> None:
         for share in SHARES:
             learnt_from = [example for example in examples if not example.held_out]
             learnt_from = learnt_from[: round(share * len(learnt_from))]
-            seen = [*learnt_from, *(example for example in examples if example.held_out)]
-            drafter = make_drafter(recipe, target, model, seen)
+            drafter = make_drafter(recipe, target, model, learnt_from)
             with tempfile.TemporaryDirectory() as folder:
                 trainer = Trainer(drafter, learnt_from, greedy(examples, True), recipe.training, Path(folder))
                 state = trainer.run()

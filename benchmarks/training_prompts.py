@@ -37,7 +37,7 @@ learning to cook; compost; the Great Wall; a family reunion; opera; keeping a di
 school; sharks; emergency savings; poetry; a leaking tap; maps; exam stress; owls; a charity run;
 electricity; candles; a new colleague; deserts; the alphabet; a rainy weekend; horses; a garden pond;
 theatre; seasonal fruit; credit cards; the brain; a street market; winter sports; the telephone; parrots;
-a podcast; castles; wedding speeches; salt; tides and harbours; grandparents; a science fair; sailing"""
+a podcast; castles; wedding speeches; salt; harbours; grandparents; a science fair; sailing"""
 WAYS = """Explain {} to a beginner.; Give me five tips about {}.; Write a short story about {}.; What are
 common mistakes people make with {}?; Write a friendly email to a colleague about {}.; Why is {}
 important?; What should I know about {} before I start?; Write a short poem about {}.; Make a weekly plan

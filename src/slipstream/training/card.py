@@ -23,9 +23,14 @@ def length_of(result: Mapping[str, Any], texts: str, arm: str = "drafter") -> fl
     return float(one["acceptance"][arm]["length"])
 
 
+def _best_length(result: Mapping[str, Any]) -> float:
+    """Tokens per step at the best of the evaluations, at all temperatures."""
+    return max((point["length"] for point in result["history"]), default=1.0)
+
+
 def what_it_lacks(result: Mapping[str, Any]) -> str:
     """Time, or texts: by what it gives on texts that it has learnt from."""
-    held_out, learnt_from = result["length_held_out"], result["length_learnt_from"]
+    held_out, learnt_from = _best_length(result), result["length_learnt_from"]
     by_heart = learnt_from - 1 > BY_HEART * (held_out - 1)
     advice = "more prompts will help more than more time" if by_heart else "more time (--budget) may help"
     return f"{held_out:.2f} tokens per step held out, {learnt_from:.2f} on texts learnt from: {advice}"
@@ -74,11 +79,10 @@ def _page(result: Mapping[str, Any]) -> str:
     ]
     target = Path(result["recipe"]["target"]).name
     title = f"A drafter for {target} ({result['recipe']['method']})"
-    best = max((point["length"] for point in history), default=1.0)
     legend = ", ".join(f"line {j + 1} from above: draft token {j + 1}" for j in range(depth))
     body = [
         f"<h1>{title}</h1>",
-        verdict_box(f"{best:.2f} tokens per step on held-out texts", []),
+        verdict_box(f"{_best_length(result):.2f} tokens per step on held-out texts", []),
         '<div class="charts">',
         _chart("Tokens per step, held out", line_chart("length", labels, [lengths], x_title="minutes")),
         _chart(

@@ -104,8 +104,8 @@ def read_examples(folder: Path) -> Iterator[Example]:
                 )  # fmt: skip
 
 
-def padded(length: int) -> int:
-    return -(-length // LENGTHS) * LENGTHS
+def padded(count: int, multiple: int = LENGTHS) -> int:
+    return -(-count // multiple) * multiple
 
 
 def batches_of(lengths: Sequence[int], most: int) -> list[list[int]]:

@@ -168,6 +168,5 @@ def _result(
         "minutes": state.seconds / 60,
         "history": [asdict(point) for point in state.history],
         "held_out": [one.as_dict() for one in compared],
-        "length_held_out": max((point.length for point in state.history), default=1.0),
         "length_learnt_from": by_heart.tokens,
     }

@@ -14,7 +14,7 @@ from torch.nn.utils import parametrize
 
 from slipstream.training.drafter import Batch, Drafter
 from slipstream.training.evaluate import alone, guess
-from slipstream.training.features import Example, batches_of
+from slipstream.training.features import Example, batches_of, padded
 from slipstream.training.recipe import Training
 
 LOOKED_AT = 4096
@@ -202,7 +202,7 @@ def loss_of(drafter: Drafter, model: Any, batch: Batch, progress: float, seed: i
         if not len(places):
             continue
         # Some count twice, for a round number of them.
-        again = torch.arange(-(-len(places) // PLACES) * PLACES, device=places.device) % len(places)
+        again = torch.arange(padded(len(places), PLACES), device=places.device) % len(places)
         text, at = places[again].unbind(1)
         said = batch.hidden[text, at + number]  # the target's state from which it says the token guessed at
         with torch.no_grad():

@@ -8,5 +8,5 @@ from slipstream.training.card import what_it_lacks
     [(1.46, 2.22, "more prompts"), (1.46, 1.50, "more time"), (1.0, 1.0, "more time")],
 )
 def test_what_is_lacking(held_out: float, learnt_from: float, lacks: str) -> None:
-    said = what_it_lacks({"length_held_out": held_out, "length_learnt_from": learnt_from})
+    said = what_it_lacks({"history": [{"length": held_out}], "length_learnt_from": learnt_from})
     assert f": {lacks}" in said
