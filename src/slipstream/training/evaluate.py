@@ -29,7 +29,7 @@ FREE: Mapping[str, Mapping[str, Any]] = {
 }  # fmt: skip
 
 Guesses = NDArray[np.int64]
-"""[places, draft tokens]: what would be drafted at every place of a text, as long as it is right."""
+"""[places, draft tokens]: what would be drafted at each place of an answer, as long as it is right."""
 
 
 @torch.inference_mode()
@@ -38,9 +38,12 @@ def guess(drafter: Drafter, examples: Sequence[Example]) -> list[Guesses]:
     found: list[Guesses] = [np.empty((0, 0), np.int64)] * len(examples)
     for group in batches_of([len(example.tokens) for example in examples], BATCH_TOKENS):
         batch = Batch.of([examples[i] for i in group], device)
-        tokens = torch.stack([drafter.guesses(s) for s in drafter.states(batch)], dim=-1).cpu().numpy()
-        for row, i in enumerate(group):
-            found[i] = tokens[row, : len(examples[i].tokens)]
+        drafted_at = batch.places(1, prompts_too=False)
+        drafted = torch.stack([drafter.guesses(s[drafted_at]) for s in drafter.states(batch)], dim=-1)
+        tokens = torch.zeros(*drafted_at.shape, drafted.shape[-1], dtype=drafted.dtype, device=device)
+        tokens[drafted_at] = drafted
+        for i, row in zip(group, tokens.cpu().numpy(), strict=True):
+            found[i] = row[: len(examples[i].tokens)]
     return found
 
 

@@ -74,6 +74,20 @@ def test_nothing_looks_ahead(drafter: Drafter, examples: list[Example]) -> None:
         assert torch.allclose(before, other) != sees_last_token
 
 
+def test_every_place_of_an_answer_is_guessed_at(drafter: Drafter, examples: list[Example]) -> None:
+    """In texts of several lengths, from the last token of the prompt on."""
+    some = [
+        replace(e, tokens=e.tokens[:n], hidden=e.hidden[:n], prompt_length=p)
+        for e, n, p in zip(examples, (36, 30, 24), (4, 7, 5), strict=False)
+    ]
+    for example, guesses in zip(some, guess(drafter, some), strict=True):
+        with torch.inference_mode():
+            states = drafter.states(Batch.of([example]))
+            expected = torch.stack([drafter.guesses(s[0]) for s in states], dim=-1).numpy()
+        answer = slice(example.prompt_length - 1, len(example.tokens) - 2)
+        np.testing.assert_array_equal(guesses[answer], expected[answer])
+
+
 def test_it_learns(drafter: Drafter, examples: list[Example], tmp_path: Path) -> None:
     """What a random model says can be learnt by heart, but not guessed."""
     few = examples[:12]
