@@ -179,7 +179,8 @@ def _start(
         port = int(probe.getsockname()[1])
     steps = folder / f"{arm.name}.steps.jsonl"
     steps.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "slipstream", "serve", model, "--speculate", arm.speculate]
+    # -P: as for the `slipstream` command, a `copy.py` in the current folder is not Python's.
+    command = [sys.executable, "-P", "-m", "slipstream", "serve", model, "--speculate", arm.speculate]
     command += [*flags, *arm.flags, "--port", str(port)]
     if worker:
         command += ["--worker-cls", worker]

@@ -25,6 +25,7 @@ KNOWN_STEPS = 5  # before a kind is known so well that a surprise is the machine
 PRIOR_STEPS = 1  # steps of a kind that its profile is worth
 MEMORY_STEPS = 100  # steps of a kind after which the old ones have faded
 MOST_SURPRISE = 0.25  # in the logarithm, of one step
+THOUGHT = 1e-9  # steps that a number of drafts never seen is worth beside one that was
 HANGS = math.log(3)  # a step that takes three times what is expected hung; it says nothing of its kind
 HANGS_IN_A_ROW = 3  # and that many are no accident
 
@@ -147,14 +148,12 @@ class StepCost:
         places = SCALE[: bisect_right(SCALE, most)]
         fine, coarse = self._factors(step)
         bare = step.requests + step.prefill
-        factors = []
-        least = math.inf  # what was seen counts more than what is thought of fewer drafts
-        for place in reversed(places):
-            seconds = self._seconds(step, place, fine, coarse)
-            if place in fine:
-                least = seconds
-            factors.append(min(seconds, least) / self.profile(bare + place))
-        between = np.interp(np.arange(most + 1), places, factors[::-1])
+        seconds = _rising(
+            [self._seconds(step, place, fine, coarse) for place in places],
+            [fine[place].count if place in fine else THOUGHT for place in places],
+        )
+        factors = [s / self.profile(bare + place) for s, place in zip(seconds, places, strict=True)]
+        between = np.interp(np.arange(most + 1), places, factors)
         rising: Floats = np.maximum.accumulate(self.profile.of_each(bare, bare + most) * between)
         return rising
 
@@ -224,6 +223,19 @@ def _factor(fine: _Factors, coarse: _Factors, place: int) -> float:
 def _place(count: int) -> int:
     """On the coarse scale."""
     return SCALE[bisect_right(SCALE, count) - 1]
+
+
+def _rising(values: Sequence[float], weights: Sequence[float]) -> list[float]:
+    """The nearest values that never fall: neighbours that do are given their mean."""
+    pools: list[tuple[float, float, int]] = []  # mean, weight, how many
+    for value, weight in zip(values, weights, strict=True):
+        mean, heavy, many = value, weight, 1
+        while pools and pools[-1][0] > mean:
+            before, other, some = pools.pop()
+            mean = (before * other + mean * heavy) / (other + heavy)
+            heavy, many = heavy + other, many + some
+        pools.append((mean, heavy, many))
+    return [mean for mean, _, many in pools for _ in range(many)]
 
 
 def _bounded(surprise: float) -> float:
