@@ -31,6 +31,19 @@ def planted(name: str, worker: str, *flags: str) -> Arm:
     return Arm(name, "auto", ENVIRONMENT, (*flags, "--worker-cls", f"engine.planted.{worker}"))
 
 
+def test_parted_ranks_are_found(tiny_llama: str, tmp_path: Path) -> None:
+    """The tiny Llama repeats itself, so there is something to draft. Before the tests with
+    servers: beside those it once took 656 s in CI, alone 50."""
+    flags = (*FLAGS[:3], "--tensor-parallel-size", "2")
+    arm = planted("parted", "PartedRanksWorker")
+    greedy = Wanted(prompts=8, max_tokens=32, cells={}, known_bad=False)
+    with running(tiny_llama, [arm], flags, tmp_path, timed=False) as started:
+        url = started[arm.name].url
+        result = verify_servers(Served(url, "off"), Served(url), greedy, Watcher())
+    assert result["greedy"]["drafted"] > 0
+    assert result["greedy"]["verdict"] == "differs"
+
+
 @pytest.fixture(scope="module")
 def servers(smollm2: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Served]]:
     arms = [
@@ -108,15 +121,3 @@ def shadow(served: Served, what: str) -> float:
     return sum(
         float(line.split()[-1]) for line in lines if line.startswith(f"slipstream:shadow_{what}_total")
     )
-
-
-def test_parted_ranks_are_found(tiny_llama: str, tmp_path: Path) -> None:
-    """The tiny Llama repeats itself, so there is something to draft."""
-    flags = (*FLAGS[:3], "--tensor-parallel-size", "2")
-    arm = planted("parted", "PartedRanksWorker")
-    greedy = Wanted(prompts=8, max_tokens=32, cells={}, known_bad=False)
-    with running(tiny_llama, [arm], flags, tmp_path, timed=False) as started:
-        url = started[arm.name].url
-        result = verify_servers(Served(url, "off"), Served(url), greedy, Watcher())
-    assert result["greedy"]["drafted"] > 0
-    assert result["greedy"]["verdict"] == "differs"
