@@ -11,47 +11,44 @@ from slipstream.engine.mlp_speculator import Norm, token_weight
 from slipstream.training.drafter import Batch, Drafter, Seen, Whitened, shifted, whiten
 from slipstream.training.features import Target
 
-OWN_LAYERS = 0.25
-"""Share of the layers of a Medusa head that it has for itself."""
-
 
 class Medusa(Drafter):
-    """A stack of residual layers per draft token (arXiv 2401.10774); none sees the tokens between.
-
-    The first layers are learnt in common, and written out for each.
-    """
+    """A stack of residual layers per draft token (arXiv 2401.10774); none sees the tokens between."""
 
     method = "medusa"
     learning_rate = 1e-3
 
     def __init__(self, target: Target, seen: Seen, num_tokens: int, layers: int) -> None:
         super().__init__(target, seen, num_tokens)
-        own = math.ceil(layers * OWN_LAYERS)
-        self.common_layers = _residual(target.hidden_size, layers - own)
-        self.blocks = nn.ModuleList(_residual(target.hidden_size, own) for _ in range(num_tokens))
+        size = target.hidden_size
+        self.blocks = nn.ModuleList(
+            nn.ModuleList(nn.Linear(size, size, bias=False) for _ in range(layers)) for _ in range(num_tokens)
+        )
+        for weight in self.parameters():
+            nn.init.normal_(weight, std=0.1 / math.sqrt(size))
         whitened = Whitened(seen.hidden)  # for all: what a layer gives is near what it was given
-        for stack in (self.common_layers, *self.blocks):
-            for layer in stack:
+        for block in self.blocks:
+            for layer in block:
                 whiten(layer, whitened)
 
     @property
     def weights_read(self) -> int:
-        return self.num_layers * self.head.shape[1] ** 2 + self.head.numel()
-
-    @property
-    def num_layers(self) -> int:
-        """Of each head."""
-        return len(self.common_layers) + len(self.blocks[0])
+        return self.num_learnt // self.num_tokens + self.head.numel()
 
     def forward(self, batch: Batch, num_tokens: int) -> list[torch.Tensor]:
-        common = _through(self.common_layers, batch.hidden)
-        return [_through(block, common) for block in self.blocks[:num_tokens]]
+        states = []
+        for block in self.blocks[:num_tokens]:
+            state = batch.hidden
+            for layer in block:
+                state = state + functional.silu(layer(state))
+            states.append(state)
+        return states
 
     def exported(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         weights = {
             f"blocks.{i}.layers.{j}.weight": layer.weight.detach()
             for i, block in enumerate(self.blocks)
-            for j, layer in enumerate([*self.common_layers, *block])
+            for j, layer in enumerate(block)
         }
         # vLLM 0.32 has a `token_map` for fewer tokens, and refuses to start with it ("not initialized").
         weights["lm_head.weight"] = self.head
@@ -61,32 +58,13 @@ class Medusa(Drafter):
             "hidden_size": self.head.shape[1],
             "vocab_size": self.head.shape[0],
             "num_heads": self.num_tokens,
-            "num_hidden_layers": self.num_layers,
+            "num_hidden_layers": len(self.blocks[0]),
             "original_lm_head": True,
         }
         return config, weights
 
     def start_from(self, weights: dict[str, torch.Tensor]) -> None:
-        state = {}
-        for i in range(self.num_tokens):
-            for j in range(self.num_layers):
-                k = j - len(self.common_layers)
-                name = f"common_layers.{j}.weight" if k < 0 else f"blocks.{i}.{k}.weight"
-                state[name] = weights[f"blocks.{i}.layers.{j}.weight"]
-        self.load_plain(state)
-
-
-def _residual(size: int, layers: int) -> nn.ModuleList:
-    stack = nn.ModuleList(nn.Linear(size, size, bias=False) for _ in range(layers))
-    for layer in stack:
-        nn.init.normal_(layer.weight, std=0.1 / math.sqrt(size))
-    return stack
-
-
-def _through(stack: nn.ModuleList, state: torch.Tensor) -> torch.Tensor:
-    for layer in stack:
-        state = state + functional.silu(layer(state))
-    return state
+        self.load_plain({n.replace(".layers.", "."): w for n, w in weights.items() if "blocks" in n})
 
 
 class MLP(Drafter):

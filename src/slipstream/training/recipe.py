@@ -60,7 +60,7 @@ class Drafter(_Part):
     width: Annotated[int | None, Field(ge=8)] = None
     """mlp: size of its state. None: twice the target's hidden size."""
     layers: Annotated[int | None, Field(ge=1)] = None
-    """medusa: of each head (8); draft: of the model (4)."""
+    """medusa: of each head; draft: of the model. None: 4."""
 
 
 class Recipe(_Part):

@@ -25,7 +25,7 @@ from slipstream.training.recipe import Recipe
 from slipstream.training.texts import read_prompts, write_texts
 from slipstream.training.trainer import State, Trainer
 
-LAYERS = {"medusa": 8, "draft": 4}  # of a head, and of the model, unless said otherwise
+LAYERS = 4  # of a Medusa head and of a draft model, unless said otherwise
 COMMON = 3072  # tokens that are learnt from in every batch
 SAMPLED = 65536  # hidden states that tell what they are like
 EVALUATED = 72  # texts that each evaluation in training looks at
@@ -119,11 +119,11 @@ def make_drafter(recipe: Recipe, target: Target, model: Any, examples: Sequence[
     if recipe.method == "mlp":
         drafter = MLP(target, often, num_tokens, wanted.width or 2 * target.hidden_size)
     elif recipe.method == "medusa":
-        drafter = Medusa(target, everything, num_tokens, wanted.layers or LAYERS["medusa"])
+        drafter = Medusa(target, everything, num_tokens, wanted.layers or LAYERS)
     elif recipe.method == "eagle":
         drafter = Eagle(target, everything, num_tokens)
     else:
-        drafter = DraftModel(target, everything, num_tokens, wanted.layers or LAYERS["draft"], model)
+        drafter = DraftModel(target, everything, num_tokens, wanted.layers or LAYERS, model)
     if weights:
         try:
             drafter.start_from(weights)
