@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e.server import Server, running_server
+from e2e.server import QUICK, Server, running_server
 
 
 @pytest.fixture(scope="session")
@@ -13,4 +13,12 @@ def server(smollm2: str, drafter: str, tmp_path_factory: pytest.TempPathFactory)
         "--use-v2-block-manager --num_speculative_tokens 3 --gpu_memory_utilization 0.8"
     )
     with running_server(tmp_path_factory.mktemp("server"), *classic.split()) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def auto_server(smollm2: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server in `auto` that watches itself. In float32, so that its greedy text is bare vLLM's."""
+    flags = (smollm2, "--dtype", "float32", "--max-model-len", "1024", "--shadow", "0.5")
+    with running_server(tmp_path_factory.mktemp("auto"), *flags, environment=QUICK) as started:
         yield started

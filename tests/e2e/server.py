@@ -8,14 +8,29 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-START_SECONDS = 300
-# vLLM's settings for a small machine: no compilation, a small KV cache.
-SMALL = {"VLLM_CPU_CI_ENV": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
+from sharing_a_core.sitecustomize import FORK_VARIABLE
+from slipstream.config import Choice
+from slipstream.engine.environment import cpu_environment
+
+TESTS = Path(__file__).parents[1]
+START_SECONDS = 600
+# vLLM's settings for a small machine: no compilation, a small KV cache; and for tests that have one core.
+SMALL = {
+    "VLLM_CPU_CI_ENV": "1",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "PYTHONPATH": f"{TESTS / 'sharing_a_core'}:{TESTS}",
+}
+# And its processes are forked, with the libraries preloaded that Slipstream gives to those that are spawned.
+QUICK = {
+    **SMALL,
+    FORK_VARIABLE: "1",
+    "LD_PRELOAD": cpu_environment(Choice(None, ""), 1, os.environ).variables.get("LD_PRELOAD", ""),
+}
 
 
 @dataclass(frozen=True)
@@ -39,11 +54,11 @@ def free_port() -> int:
 
 
 @contextmanager
-def running_server(folder: Path, *flags: str) -> Iterator[Server]:
+def running_server(folder: Path, *flags: str, environment: Mapping[str, str] = SMALL) -> Iterator[Server]:
     """Start `slipstream serve` with `flags`, wait until it is healthy, and stop it in the end."""
     server = Server(free_port(), folder / "server.log")
     command = [sys.executable, "-m", "slipstream", "serve", *flags, "--port", str(server.port)]
-    environ = {**os.environ, **SMALL, "COLUMNS": "200"}
+    environ = {**os.environ, **environment, "COLUMNS": "200"}
     with server.log.open("w") as log:
         process = subprocess.Popen(
             command, stdout=log, stderr=subprocess.STDOUT, env=environ, start_new_session=True

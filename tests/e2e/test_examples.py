@@ -7,17 +7,19 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
-from e2e.server import SMALL, Server
+from e2e.server import QUICK, SMALL, Server
 from slipstream.config import SpeculationConfig
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def run_example(
-    tmp_path: Path, name: str, *arguments: str, **replacements: str
-) -> subprocess.CompletedProcess[str]:
+    tmp_path: Path, name: str, replacements: Mapping[str, str], *arguments: str,
+    environment: Mapping[str, str] = SMALL,
+) -> subprocess.CompletedProcess[str]:  # fmt: skip
     text = (EXAMPLES / name).read_text()
     for old, new in replacements.items():
         assert old in text
@@ -28,8 +30,8 @@ def run_example(
         [sys.executable, str(script), *arguments],
         capture_output=True,
         text=True,
-        env={**os.environ, **SMALL},
-        timeout=600,
+        env={**os.environ, **environment},
+        timeout=2000,
     )
     assert result.returncode == 0, result.stderr[-3000:]
     return result
@@ -37,26 +39,26 @@ def run_example(
 
 def test_classic_draft_model(tmp_path: Path, smollm2: str, drafter: str) -> None:
     names = {"facebook/opt-6.7b": smollm2, "facebook/opt-125m": drafter}
-    result = run_example(tmp_path, "classic_draft_model.py", **names)
+    result = run_example(tmp_path, "classic_draft_model.py", names, environment=QUICK)
     assert re.search(r"Prompt: 'The future of AI is', Generated text: '.+'", result.stdout)
     assert re.search(r"proposer\s+draft_model, K=5", result.stderr)
     assert "use_v2_block_manager is ignored" in result.stderr
 
 
 def test_classic_ngram(tmp_path: Path, smollm2: str) -> None:
-    result = run_example(tmp_path, "classic_ngram.py", **{"facebook/opt-6.7b": smollm2})
+    result = run_example(tmp_path, "classic_ngram.py", {"facebook/opt-6.7b": smollm2})
     assert re.search(r"Prompt: 'The future of AI is', Generated text: '.+'", result.stdout)
     assert re.search(r"proposer\s+ngram, K=5", result.stderr)
 
 
 def test_quickstart(tmp_path: Path, smollm2: str) -> None:
-    result = run_example(tmp_path, "quickstart.py", smollm2)
+    result = run_example(tmp_path, "quickstart.py", {}, smollm2)
     accepted, drafted = re.search(r"(\d+) of (\d+) draft tokens", result.stdout).groups()  # type: ignore[union-attr]
     assert 0 < int(accepted) <= int(drafted)
 
 
 def test_client(tmp_path: Path, server: Server) -> None:
-    result = run_example(tmp_path, "client.py", **{"localhost:8000": f"127.0.0.1:{server.port}"})
+    result = run_example(tmp_path, "client.py", {"localhost:8000": f"127.0.0.1:{server.port}"})
     parts = re.fullmatch(r"Completion:(.+)Chat:(.+)Stream:(.+)", result.stdout, re.DOTALL)
     assert parts is not None
     _, chat, stream = (part.strip() for part in parts.groups())

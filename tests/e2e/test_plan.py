@@ -4,23 +4,16 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import openai
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from e2e.server import Server, running_server
+from e2e.server import Server
 
+TRIES = 5
 PROMPT = "Again and again: red, green, blue, red, green, blue, red, green, blue, red,"
-
-
-@pytest.fixture(scope="module")
-def planned(smollm2: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    flags = (smollm2, "--gpu-memory-utilization", "0.5", "--dtype", "float32")
-    with running_server(tmp_path_factory.mktemp("planned"), *flags) as started:
-        yield started
 
 
 def generate(server: Server, **wish: Any) -> tuple[str, int, int]:
@@ -50,26 +43,32 @@ def explain(server: Server, *options: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, env=environ).stdout
 
 
-def test_a_request_says_for_itself_how_much(planned: Server) -> None:
-    text, drafts, tokens = generate(planned, speculate="off")
+def test_a_request_says_for_itself_how_much(auto_server: Server) -> None:
+    text, drafts, tokens = generate(auto_server, speculate="off")
     assert (drafts, tokens) == (0, 0)
-    planned_text, drafts, tokens = generate(planned)
-    assert planned_text == text
+    for _ in range(TRIES):  # the planner goes by what steps take, and a machine may hang just then
+        planned_text, drafts, tokens = generate(auto_server)
+        assert planned_text == text
+        if drafts:
+            break
     assert drafts > 0
-    pinned_text, drafts, tokens = generate(planned, speculate=2)
+    pinned_text, drafts, tokens = generate(auto_server, speculate=2)
     assert pinned_text == text
     assert 1.5 * drafts < tokens <= 2 * drafts
 
 
-def test_an_unknown_wish_is_refused_with_what_to_write(planned: Server) -> None:
+def test_an_unknown_wish_is_refused_with_what_to_write(auto_server: Server) -> None:
     with pytest.raises(openai.BadRequestError, match="write off, auto or a number of draft tokens"):
-        generate(planned, speculate="maybe")
+        generate(auto_server, speculate="maybe")
 
 
-def test_explain(planned: Server) -> None:
-    generate(planned)
-    report = json.loads(explain(planned, "--json"))
-    planner = report["planner"]
+def test_explain(auto_server: Server) -> None:
+    for _ in range(TRIES):
+        generate(auto_server)
+        report = json.loads(explain(auto_server, "--json"))
+        planner = report["planner"]
+        if not planner["paused"] and any(plan["verified"] for plan in planner["plans"]):
+            break
     assert sum(report["draft_tokens"].values()) >= sum(report["accepted_tokens"].values()) > 0
     assert 0 < report["acceptance"]["ngram"][0] <= 1
     assert planner["steps"] > 20
@@ -82,7 +81,7 @@ def test_explain(planned: Server) -> None:
     assert all(plan["verified"] <= plan["offered"] for plan in verified)
     assert not planner["paused"]
 
-    shown = explain(planned)
+    shown = explain(auto_server)
     assert "speculating" in shown
     assert "ngram" in shown
     assert "by draft tokens verified in it" in shown

@@ -16,24 +16,26 @@ from typing import Any
 import pytest
 
 import slipstream
-from e2e.server import SMALL
+from e2e.server import QUICK
 from slipstream.training.card import length_of
 from slipstream.training.recipe import METHODS
 from slipstream.training.texts import read_texts
 
 GUIDE = Path(__file__).parents[2] / "docs" / "training.md"
-QUICK: dict[str, dict[str, Any]] = {
+RECIPE: dict[str, dict[str, Any]] = {
     "data": {"texts": 24, "max_tokens": 24, "portion": 8, "held_out": 0.2, "prompts": ["chat"]},
     "training": {"epochs": 40, "evaluations": 2, "batch_tokens": 512},
     "drafter": {"vocabulary": 1024, "layers": 1},
 }
 
+pytestmark = pytest.mark.usefixtures("quick_starts")
+
 
 def run(arguments: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
         [sys.executable, "-m", "slipstream", *arguments],
-        capture_output=True, text=True, cwd=folder, timeout=400, check=False,
-        env={**os.environ, **SMALL, "COLUMNS": "160", "NO_COLOR": "1"},
+        capture_output=True, text=True, cwd=folder, timeout=2000, check=False,
+        env={**os.environ, **QUICK, "COLUMNS": "160", "NO_COLOR": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     return done
@@ -43,14 +45,14 @@ def run(arguments: Sequence[str], folder: Path) -> subprocess.CompletedProcess[s
 def folder(tiny_llama: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """With the recipe, and the data of a run that was killed while the target answered."""
     folder = tmp_path_factory.mktemp("training")
-    (folder / "recipe.json").write_text(json.dumps(QUICK))
+    (folder / "recipe.json").write_text(json.dumps(RECIPE))
     (folder / "model").symlink_to(tiny_llama)
     with (folder / "killed.log").open("w") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "slipstream", *arguments("mlp")],
-            cwd=folder, env={**os.environ, **SMALL}, stdout=log, stderr=log, start_new_session=True,
+            cwd=folder, env={**os.environ, **QUICK}, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + 900
     while not (folder / "data" / "texts-00000.jsonl").exists():
         assert process.poll() is None, (folder / "killed.log").read_text()[-3000:]
         assert time.monotonic() < deadline
@@ -75,7 +77,7 @@ def accepted_by_the_engine(folder: Path, method: str) -> float:
         enforce_eager=True, max_model_len=512, kv_cache_memory_bytes=64 * 1024**2,
     )  # fmt: skip
     prompts: list[Any] = [{"prompt_token_ids": text.tokens[: text.prompt_length]} for text in texts]
-    sampling = slipstream.SamplingParams(temperature=0, max_tokens=QUICK["data"]["max_tokens"])
+    sampling = slipstream.SamplingParams(temperature=0, max_tokens=RECIPE["data"]["max_tokens"])
     answers = llm.generate(prompts, sampling, use_tqdm=False)
     assert [list(a.outputs[0].token_ids) for a in answers] == [t.tokens[t.prompt_length :] for t in texts]
     counters: dict[str, Any] = {m.name: getattr(m, "value", None) for m in llm.get_metrics()}
@@ -99,7 +101,7 @@ def test_the_guide(tiny_llama: str, tmp_path: Path) -> None:
         for line in block.replace("\\\n", " ").splitlines() if line.startswith("slipstream")
     ]  # fmt: skip
     assert len(commands) >= 4
-    (tmp_path / "recipe.json").write_text(json.dumps(QUICK))
+    (tmp_path / "recipe.json").write_text(json.dumps(RECIPE))
     (tmp_path / "traffic.jsonl").write_text("".join(f'{{"prompt": "Count to {i}."}}\n' for i in range(8)))
     for name in ("model", "fine-tuned"):
         (tmp_path / name).symlink_to(tiny_llama)

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from e2e.server import SMALL
+from e2e.server import QUICK, Server
 from slipstream.bench.arms import Arm
 from slipstream.bench.servers import running
 from slipstream.verify.distribution import CELLS
 from slipstream.verify.run import BARE_FLAGS, Wanted, Watcher, conversations, verify_servers
 from slipstream.verify.served import Served
 
-TESTS = str(Path(__file__).parent.parent)
 FLAGS = ("--dtype", "float32", "--enforce-eager", "--max-model-len", "1024")
-ENVIRONMENT = {**SMALL, "PYTHONPATH": TESTS}
+FALSE_ALARMS = 3
+"""In a row, each with a chance of at most `distribution.FALSE_ALARM`, that is 1e-3: 1e-9 together."""
 LITTLE = Wanted(
     prompts=4, max_tokens=16, draws=1200, tried=2, variation=0.02, known_bad=False,
     cells={"temperature 1": CELLS["temperature 1"]},
@@ -28,12 +28,12 @@ LITTLE = Wanted(
 
 
 def planted(name: str, worker: str, *flags: str) -> Arm:
-    return Arm(name, "auto", ENVIRONMENT, (*flags, "--worker-cls", f"engine.planted.{worker}"))
+    return Arm(name, "auto", QUICK, (*flags, "--worker-cls", f"engine.planted.{worker}"))
 
 
+@pytest.mark.alone
 def test_parted_ranks_are_found(tiny_llama: str, tmp_path: Path) -> None:
-    """The tiny Llama repeats itself, so there is something to draft. Before the tests with
-    servers: beside those it once took 656 s in CI, alone 50."""
+    """The tiny Llama repeats itself, so there is something to draft."""
     flags = (*FLAGS[:3], "--tensor-parallel-size", "2")
     arm = planted("parted", "PartedRanksWorker")
     greedy = Wanted(prompts=8, max_tokens=32, cells={}, known_bad=False)
@@ -45,21 +45,23 @@ def test_parted_ranks_are_found(tiny_llama: str, tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def servers(smollm2: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Served]]:
+def servers(
+    smollm2: str, auto_server: Server, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Served]]:
     arms = [
-        Arm("bare", environment=ENVIRONMENT, flags=BARE_FLAGS),
-        Arm("sound", "auto", ENVIRONMENT, ("--shadow", "0.25")),
+        Arm("bare", environment=QUICK, flags=BARE_FLAGS),
         planted("recovery", "WrongRecoveryWorker"),
         planted("stale", "StaleKeysWorker", "--shadow", "1"),
     ]
     with running(smollm2, arms, FLAGS, tmp_path_factory.mktemp("verify"), timed=False) as started:
-        yield {name: Served(server.url) for name, server in started.items()}
+        others = {name: Served(server.url) for name, server in started.items()}
+        yield {"sound": Served(auto_server.url), **others}
 
 
 def command(folder: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
     run = subprocess.run(
         [sys.executable, "-m", "slipstream", "verify", *arguments, "--out", str(folder)],
-        capture_output=True, text=True, env={**os.environ, "COLUMNS": "160"}, timeout=600,
+        capture_output=True, text=True, env={**os.environ, "COLUMNS": "160"}, timeout=2000,
     )  # fmt: skip
     assert run.returncode in (0, 1), run.stdout + run.stderr
     return run, json.loads((folder / "certificate.json").read_text())
@@ -68,7 +70,10 @@ def command(folder: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[
 def test_short_form(servers: dict[str, Served], tmp_path: Path) -> None:
     """A sound server passes."""
     urls = ("--url", servers["sound"].url, "--bare-url", servers["bare"].url)
-    run, certificate = command(tmp_path, *urls, "--short")
+    for _ in range(FALSE_ALARMS):  # again with fresh draws, if a cell differs by chance
+        run, certificate = command(tmp_path, *urls, "--short")
+        if all(cell["verdict"] != "differs" for cell in certificate["distribution"]):
+            break
     assert run.returncode == 0, run.stdout
     assert certificate["verdict"] == "same"
     assert certificate["greedy"]["verdict"] == "equal"
@@ -108,7 +113,7 @@ def test_shadow_counts(servers: dict[str, Served]) -> None:
     asked = [{"prompt": p, "max_tokens": 8, "temperature": 0} for p in conversations(servers["bare"], 32)]
     servers["sound"].ask(asked, 8)
     servers["stale"].ask([{**request, "max_tokens": 24} for request in asked[:8]], 8)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while not (shadow(servers["sound"], "replayed") and shadow(servers["stale"], "differing")):
         assert time.monotonic() < deadline
         time.sleep(0.5)

@@ -25,7 +25,9 @@ class Run:
         return self.counted["spec_decode_num_accepted_tokens"] / self.counted["spec_decode_num_draft_tokens"]
 
 
-def run_arm(target: str, prompts: Sequence[str], single: bool = True, **speculation: Any) -> Run:
+def run_arm(
+    target: str, prompts: Sequence[str], single: bool = True, top_1: bool = True, **speculation: Any
+) -> Run:
     """Greedy, float32: there the engine's own numerics do not depend on how tokens are batched."""
     llm = slipstream.LLM(
         target,
@@ -41,7 +43,7 @@ def run_arm(target: str, prompts: Sequence[str], single: bool = True, **speculat
     run = Run(
         single=one_by_one,
         batched=_generate(llm, prompts),
-        top_1=_generate(llm, prompts, temperature=0.7, top_k=1),
+        top_1=_generate(llm, prompts, temperature=0.7, top_k=1) if top_1 else [],
         counted=_counters(llm),
     )
     del llm

@@ -78,14 +78,14 @@ def test_planned_with_a_draft_model(smollm2: str, bare: Run) -> None:
 
 def test_padded_draft_model(smollm2: str, padded_drafter: str, bare: Run) -> None:
     """vLLM refuses this pair as it stands; Slipstream tells it to map the vocabularies."""
-    run = run_arm(smollm2, PROMPTS, single=False, drafter=padded_drafter)
+    run = run_arm(smollm2, PROMPTS, single=False, top_1=False, drafter=padded_drafter)
     assert run.batched == bare.batched
     assert run.acceptance > 0.1
 
 
 def test_planted_off_by_one_in_the_drafts_context(smollm2: str, bare: Run, ngram: Run) -> None:
     worker = "engine.planted.ShiftedContextWorker"
-    run = run_arm(smollm2, PROMPTS, single=False, worker_cls=worker, **NGRAM)
+    run = run_arm(smollm2, PROMPTS, single=False, top_1=False, worker_cls=worker, **NGRAM)
     assert run.batched == bare.batched
     assert run.acceptance < 0.5 * ngram.acceptance
 
@@ -101,5 +101,5 @@ def test_vllms_own_worker_dies_of_top_k(smollm2: str) -> None:
 
 def test_planted_wrong_acceptance(smollm2: str, bare: Run) -> None:
     worker = "engine.planted.AcceptsTooMuchWorker"
-    run = run_arm(smollm2, PROMPTS, single=False, worker_cls=worker, **NGRAM)
+    run = run_arm(smollm2, PROMPTS, single=False, top_1=False, worker_cls=worker, **NGRAM)
     assert run.batched != bare.batched

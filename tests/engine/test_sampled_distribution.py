@@ -19,7 +19,7 @@ from slipstream.testing import models
 
 DRAWS = 40_000
 TOP_K = 3
-SIGNIFICANT = 1e-3  # twice in a row
+SIGNIFICANT = 1e-4  # twice in a row: a false alarm in one of 1e8 runs
 PROMPT = np.random.default_rng(1).integers(0, 64, 140).tolist()  # so long that every token has come up
 
 
@@ -85,7 +85,7 @@ def total_variation(counts: Counter[tuple[int, ...]], expected: dict[tuple[int, 
 
 def test_composed_drafts_leave_the_distribution_as_it_is(expected: dict[tuple[int, ...], float]) -> None:
     found = []
-    for seed in (0, 1):  # the second only if the first looks bad, as one in a thousand does by chance
+    for seed in (0, 1):  # the second only if the first looks bad, as one in ten thousand does by chance
         counts, accepted = draw(seed=seed)
         assert 0.2 < accepted < 0.6  # drafts are verified, and many are rejected
         found.append(p_value(counts, expected))
@@ -95,9 +95,14 @@ def test_composed_drafts_leave_the_distribution_as_it_is(expected: dict[tuple[in
 
 
 def test_a_bias_of_two_hundredths_is_found(expected: dict[tuple[int, ...], float]) -> None:
-    counts, _ = draw(worker_cls="engine.planted.PrefersTheBestWorker")
-    assert p_value(counts, expected) < SIGNIFICANT
-    assert total_variation(counts, expected) < 0.05, "what is planted is small"
+    found = []
+    for seed in (0, 1):  # the second only if the first sees nothing, as one in a hundred thousand does
+        counts, _ = draw(worker_cls="engine.planted.PrefersTheBestWorker", seed=seed)
+        assert total_variation(counts, expected) < 0.05, "what is planted is small"
+        found.append(p_value(counts, expected))
+        if found[-1] < SIGNIFICANT:
+            return
+    raise AssertionError(f"twice not found: {found}")
 
 
 def test_the_law_is_not_flat(expected: dict[tuple[int, ...], float]) -> None:

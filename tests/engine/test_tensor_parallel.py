@@ -9,6 +9,8 @@ from engine.prompts import OTHERS
 from engine.runs import Run, run_arm
 from slipstream.testing import models
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.fixture(scope="module")
 def bare(tiny_llama: str) -> Run:

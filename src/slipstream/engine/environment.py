@@ -121,13 +121,13 @@ def _bind_threads(
         return
     cores = physical_cores()
     if len(cores) < ranks:
+        # vLLM's own binding would refuse to start.
         missing.append(f"{ranks} ranks share {len(cores)} cores; use at most one rank a core")
-        return
-    if ranks <= _num_numa_nodes() and len(cores) // ranks >= FEW_CORES:
+    elif ranks <= _num_numa_nodes() and len(cores) // ranks >= FEW_CORES:
         done.append("threads bound by vLLM")
         return
-    share = len(cores) // ranks
-    groups = [cores[rank * share : (rank + 1) * share] for rank in range(ranks)]
+    share = max(len(cores) // ranks, 1)
+    groups = [[cores[(rank * share + at) % len(cores)] for at in range(share)] for rank in range(ranks)]
     binding = "|".join(",".join(str(core) for core in group) for group in groups)
     variables["VLLM_CPU_OMP_THREADS_BIND"] = binding
     done.append(f"threads on {binding}")

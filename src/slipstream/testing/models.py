@@ -7,6 +7,7 @@ a hash, and written as an ordinary Hugging Face folder. Needs torch, transformer
 with the `cpu` extra and `dev`).
 """
 
+import fcntl
 import hashlib
 import json
 import os
@@ -115,16 +116,21 @@ MODELS: dict[str, Callable[[], Path]] = {
 
 
 def _built(name: str, write: Callable[[Path], None], marker: str = "config.json") -> Path:
-    """The cached folder `name`, built first if absent; a build that dies leaves nothing behind."""
+    """The cached folder `name`, built first if absent, by one process; a build that dies leaves nothing
+    behind."""
     folder = cache_dir() / name
-    if not (folder / marker).exists():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-            draft = Path(scratch) / name
-            draft.mkdir()
-            write(draft)
-            shutil.rmtree(folder, ignore_errors=True)
-            draft.rename(folder)
+    if (folder / marker).exists():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / marker).exists():
+            with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+                draft = Path(scratch) / name
+                draft.mkdir()
+                write(draft)
+                shutil.rmtree(folder, ignore_errors=True)
+                draft.rename(folder)
     return folder
 
 

@@ -69,7 +69,10 @@ def test_what_is_missing_is_said_with_the_remedy(monkeypatch: pytest.MonkeyPatch
 
 
 def test_more_ranks_than_cores() -> None:
-    assert "5 ranks share 4 cores" in cpu_environment(OFF, 5, {}).missing[0]
+    """Left to itself vLLM would not start."""
+    made = cpu_environment(OFF, 5, {})
+    assert "5 ranks share 4 cores" in made.missing[0]
+    assert made.variables["VLLM_CPU_OMP_THREADS_BIND"] == "0|1|2|3|0"
 
 
 def test_the_environment_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
