@@ -146,6 +146,7 @@ class Composer:
     def draft(self, wanted: Mapping[str, int], policy: Policy = EVERYTHING) -> dict[str, Chosen]:
         """The best draft for each request, of at most so many tokens; requests may be without one."""
         self._learn()
+        self.faults.begin_step(self._running)
         for request_id in wanted:
             self._running[request_id].chosen = ""
         best: dict[str, Chosen] = {}
@@ -235,8 +236,8 @@ class Composer:
             return {}
         elapsed = time.perf_counter() - begun
         self.tally.microseconds[name] += round(elapsed * 1e6)
-        if elapsed > (STALL_SECONDS if proposer.free else DRAFTER_STALL_SECONDS):
-            self.faults.record(name, wanted, "stall", f"{elapsed:.1f} s in one call")
+        limit = STALL_SECONDS if proposer.free else DRAFTER_STALL_SECONDS
+        self.faults.record_call(name, wanted, elapsed, limit)
         return {
             request_id: draft
             for request_id, draft in drafts.items()

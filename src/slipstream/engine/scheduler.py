@@ -18,7 +18,7 @@ from slipstream.drafting.base import Draft, Proposer, RequestInfo
 from slipstream.drafting.composer import EVERYTHING, Chosen, Composer
 from slipstream.drafting.registry import make_proposer
 from slipstream.engine.patches import draft_after_every_step
-from slipstream.engine.planning import Plans, stated_survival
+from slipstream.engine.planning import Plans, logger, stated_survival
 from slipstream.engine.settings import Settings
 from slipstream.engine.wishes import AUTO, OFF, wish_of
 from slipstream.planning.planner import Planner
@@ -64,10 +64,12 @@ class WorkerDrafter(Proposer):
 class _Watched:
     """What is kept of a running request."""
 
-    __slots__ = ("disappointments", "seen", "wish")
+    __slots__ = ("disappointments", "prompt_tokens", "sampling", "seen", "wish")
 
-    def __init__(self, wish: int) -> None:
-        self.wish = wish
+    def __init__(self, request: Any) -> None:
+        self.sampling = request.sampling_params
+        self.wish = wish_of(request)
+        self.prompt_tokens = request.num_prompt_tokens
         self.seen = 0  # tokens of its text that the proposers know
         self.disappointments = 0  # looks in a row that brought nothing worth verifying
 
@@ -88,6 +90,9 @@ class Scheduler(Plans, VllmScheduler):
         self._begun: float | None = None  # when the step was scheduled, if one is under way
         self._step = Step(0)
         self._tokens = 0  # that it wrote
+        self._pinned: dict[str, int] = {}  # draft tokens that requests of the next step settle themselves
+        self._pinned_drafts = 0  # of the step
+        self._pinned_tokens = 0  # of these, how many were accepted
         self._drafting = 0.0  # seconds of drafting for it
         self._drafting_next = 0.0
         if not settings.composes:
@@ -120,14 +125,21 @@ class Scheduler(Plans, VllmScheduler):
         assert self._planner is not None
         if self._begun is not None:
             seconds = now - self._begun - self._drafting_next
-            self._planner.measured(self._step, seconds, self._drafting, self._tokens)
+            self._planner.measured(
+                self._step, seconds, self._drafting, self._tokens, self._pinned_drafts, self._pinned_tokens
+            )
         self._begun = now if output.total_num_scheduled_tokens else None
         self._step = self._described(output)
+        drafts = output.scheduled_spec_decode_tokens
+        self._pinned_drafts = sum(len(drafts.get(request_id, ())) for request_id in self._pinned)
         self._drafting, self._drafting_next = self._drafting_next, 0.0
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         if self._planner is not None:
-            self._tokens = sum(map(len, model_runner_output.sampled_token_ids))
+            sampled, rows = model_runner_output.sampled_token_ids, model_runner_output.req_id_to_index
+            self._tokens = sum(map(len, sampled))
+            pinned = [sampled[rows[request_id]] for request_id in self._pinned if request_id in rows]
+            self._pinned_tokens = sum(max(len(tokens) - 1, 0) for tokens in pinned)
         return super().update_from_output(scheduler_output, model_runner_output)
 
     def update_draft_token_ids(self, draft_token_ids: DraftTokenIds) -> None:
@@ -191,15 +203,20 @@ class Scheduler(Plans, VllmScheduler):
             if request.is_prefill_chunk:
                 prompt_tokens += request.num_tokens - request.num_computed_tokens
                 continue
+            if request.num_computed_tokens >= request.num_tokens:
+                continue  # its next token is in flight: several batches are, with pipeline parallelism
             state = self._watched.get(request.request_id)
             if state is None:
-                state = self._watched[request.request_id] = _Watched(wish_of(request))
+                state = self._watched[request.request_id] = _Watched(request)
+            elif state.sampling is not request.sampling_params:  # another turn of a session
+                state.sampling, state.wish = request.sampling_params, wish_of(request)
             if state.wish == AUTO and not paused:
                 patient = planner is None or state.disappointments < PATIENCE
                 (looked_at if patient else others).append(request)
             elif state.wish > OFF:
                 pinned[request.request_id] = state.wish
                 looked_at.append(request)
+        self._pinned = pinned
         if planner is None or not (looked_at or others):
             return looked_at
         prefill = self._prompt_tokens_to_come(prompt_tokens)
@@ -251,9 +268,11 @@ class Scheduler(Plans, VllmScheduler):
         assert self._composer is not None
         request_id = request.request_id
         state = self._watched[request_id]
-        if state.seen > request.num_tokens:  # a session that goes on from an earlier point
+        if state.seen > request.num_tokens or state.prompt_tokens != request.num_prompt_tokens:
+            # A session that goes on from an earlier point, or with another turn of the user's, which is
+            # prompt and no answer.
             self._composer.forget(request_id)
-            state.seen = 0
+            state.seen, state.prompt_tokens = 0, request.num_prompt_tokens
         if state.seen == request.num_tokens:
             return False
         if request_id not in self._composer:
@@ -283,8 +302,12 @@ class Scheduler(Plans, VllmScheduler):
 
 
 def _planner(executor: Any) -> Planner:
-    """With what the workers measured at their start."""
-    measured: Any = next((found for found in executor.collective_rpc("pass_profile") if found), None)
+    """With what the workers measured at their start, if they are ours."""
+    try:
+        measured: Any = next((found for found in executor.collective_rpc("pass_profile") if found), None)
+    except Exception:
+        logger.warning("the workers tell no profile of their passes; it will be learnt from the steps")
+        measured = None
     if measured is None:
         return Planner(StepCost(GUESS), drafter_pass=GUESS.seconds[0])
     profile = PassProfile.from_dict(measured)

@@ -27,6 +27,8 @@ class Finished:
     tokens: list[int]
     sampling: SamplingParams
     lora: Any
+    salt: str | None
+    """Of the prefix cache, which keeps tenants apart."""
 
 
 class Shadow:
@@ -39,6 +41,7 @@ class Shadow:
         self._waiting: deque[Finished] = deque(maxlen=WAITING)
         self._running = 0
         self._number = 0
+        self._failures = 0
         self._task: asyncio.Task[None] | None = None
         self.replayed = Counter("slipstream:shadow_replayed", "Greedy requests written again, unspeculated.")
         self.differing = Counter("slipstream:shadow_differing", "Of these, how many came out differently.")
@@ -66,7 +69,10 @@ class Shadow:
                 yield output
                 if chosen and output.finished and output.outputs[0].finish_reason in ("stop", "length"):
                     lora = further.get("lora_request")
-                    self._waiting.append(Finished(output.prompt_token_ids, tokens, sampling_params, lora))
+                    salt = prompt.get("cache_salt")
+                    self._waiting.append(
+                        Finished(output.prompt_token_ids, tokens, sampling_params, lora, salt)
+                    )
         finally:
             self._running -= 1
 
@@ -79,8 +85,9 @@ class Shadow:
                     if not await self._replay(finished):
                         self._waiting.append(finished)
                 except Exception:
-                    logger.exception("a request could not be written again; speculation goes on unwatched")
-                    return
+                    if not self._failures:
+                        logger.exception("a request could not be written again; said once")
+                    self._failures += 1
 
     async def _replay(self, finished: Finished) -> bool:
         """False if somebody came, who must not wait for it."""
@@ -92,8 +99,11 @@ class Shadow:
         sampling.logprobs = max(sampling.logprobs or 0, 2)
         written: list[int] = []
         likeliest: list[Any] = []
+        prompt: dict[str, Any] = {"prompt_token_ids": finished.prompt}
+        if finished.salt is not None:
+            prompt["cache_salt"] = finished.salt
         answers = self._generate(
-            {"prompt_token_ids": finished.prompt},
+            prompt,
             sampling,
             f"shadow-{self._number}",
             lora_request=finished.lora,
@@ -124,5 +134,5 @@ def _can_be_replayed(prompt: Any, sampling: SamplingParams) -> bool:
     """Speculated for, greedy, one answer, and nothing in the prompt but tokens."""
     if (sampling.extra_args or {}).get(KEY) == "off":
         return False
-    plain = not isinstance(prompt, dict) or not (prompt.keys() & {"multi_modal_data", "mm_kwargs"})
+    plain = isinstance(prompt, dict) and not (prompt.keys() & {"multi_modal_data", "mm_kwargs"})
     return plain and sampling.temperature == 0 and sampling.n == 1 and not sampling.prompt_logprobs

@@ -113,8 +113,8 @@ def server_flags(ours: Mapping[str, Any], flags: Sequence[str]) -> list[str]:
         if name in given and name not in MERGED:
             continue
         flag = f"--{name.replace('_', '-')}"
-        if value is False:
-            result.append(f"--no-{flag[2:]}")
+        if isinstance(value, bool):
+            result.append(flag if value else f"--no-{flag[2:]}")
         else:
             result += [flag, value if isinstance(value, str) else json.dumps(value)]
     return result

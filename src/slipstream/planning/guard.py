@@ -4,6 +4,8 @@ import math
 
 MEMORY_STEPS = 200  # steps with drafts after which old ones have faded
 FEWEST_STEPS = 16  # before a judgement
+FEWEST_AGAIN = 4  # before it, after a pause, if more than LOST_AGAIN is lost
+LOST_AGAIN = 8.0  # bare steps
 CONFIDENT = 2.0  # standard errors
 TOLERATED = 0.02  # of a bare step's time
 FIRST_PAUSE = 64  # steps; doubles with each loss in a row
@@ -45,7 +47,8 @@ class Guard:
         surprise = lost - self._mean
         self._mean += surprise / self._weight
         self._square += (surprise * (lost - self._mean) - self._square) / self._weight
-        if self._count < FEWEST_STEPS:
+        lost_again = self.pauses and self._count >= FEWEST_AGAIN and self._mean * self._count > LOST_AGAIN
+        if self._count < FEWEST_STEPS and not lost_again:
             return
         error = math.sqrt(max(self._square, 1e-6) / self._weight)
         if self._mean - CONFIDENT * error > TOLERATED:

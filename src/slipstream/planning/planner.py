@@ -11,6 +11,7 @@ engine takes; a step with more drafts than seem to pay, to know what verifying t
 drafter more than seems to pay, to know how good its later tokens are.
 """
 
+import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -22,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.planning.guard import Guard
-from slipstream.planning.step_cost import SCALE, Step, StepCost
+from slipstream.planning.step_cost import HANGS, SCALE, Step, StepCost
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -36,6 +37,7 @@ LOOK_SHARE = 0.005  # of the time goes to looking at requests that lately had no
 LOOK_MEMORY = 200  # looks
 NET = 0.5  # of what a draft is expected to bring, after what verifying it takes
 RATE_MEMORY = 50  # steps
+HANG_MEMORY = 200  # bare steps
 DRAFTER_RATE = 0.2  # of what is new in a drafter's time
 STEPS_TO_KNOW = 5  # of a kind
 GOOD = 0.3  # survival from which a token is worth trying out
@@ -105,7 +107,9 @@ class Planner:
         self._spent = 0.0  # seconds of steps
         self._tried = 0.0  # seconds that trying out has cost, about
         self._rate = 0.0  # tokens per second of late
-        self._since_bare: dict[int, tuple[int, int]] = {}  # by requests: steps with drafts, steps without
+        self._since_bare: dict[tuple[int, bool], tuple[int, int]] = {}
+        """By requests, and whether there are prompts: steps with drafts, steps without."""
+        self._bare_hangs = 0.0  # seconds that hung steps take longer, per bare step, in bare steps
         self._looking = 50e-6  # seconds for a look at one request
         self._brought = 1.0  # tokens, by a look at a request that lately had nothing worth verifying
         one = np.zeros(1), np.ones(1, np.int64)
@@ -215,7 +219,7 @@ class Planner:
         count = int(rates.argmax())
         if not _is_more(rates[count], rates[0]):
             count = 0
-        if count and not step.drafts and self._bare_is_due(step.requests):
+        if count and not step.drafts and self._bare_is_due(step):
             return 0, "to measure a bare step"
         good = int(np.searchsorted(-likeliest, -GOOD))
         if self._is_unknown(step, count, good, seconds):
@@ -266,8 +270,8 @@ class Planner:
     def _may_try(self, seconds: float) -> bool:
         return self._tried + seconds <= TRY_SHARE * self._spent
 
-    def _bare_is_due(self, requests: int) -> bool:
-        since, seen = self._since_bare.get(requests, (0, 0))
+    def _bare_is_due(self, step: Step) -> bool:
+        since, seen = self._since_bare.get((step.requests, step.prefill > 0), (0, 0))
         return since >= min(BARE_EVERY, 10 * (seen + 1))
 
     def _is_unknown(self, step: Step, count: int, good: int, seconds: Floats) -> bool:
@@ -278,19 +282,39 @@ class Planner:
 
     # ---- after a step ----
 
-    def measured(self, step: Step, seconds: float, drafting: float, tokens: int) -> None:
-        """A step took so long, apart from drafting for it, and wrote so many tokens."""
-        bare = self.cost.bare(step)
-        if not self.cost.learn(step, seconds):
+    def measured(
+        self,
+        step: Step,
+        seconds: float,
+        drafting: float,
+        tokens: int,
+        pinned_drafts: int = 0,
+        pinned_tokens: int = 0,
+    ) -> None:
+        """Record a step: its seconds apart from drafting for it, and the tokens it wrote. `pinned_drafts` of
+        its draft tokens were those of requests that settle their number themselves, and `pinned_tokens` of
+        them were accepted: the guard judges only what was chosen here."""
+        expected = self.cost.seconds(step)
+        unplanned = self.cost.seconds(replace(step, drafts=pinned_drafts))
+        decode = self.cost.bare(replace(step, prefill=0))
+        learnt = self.cost.learn(step, seconds)
+        counted = seconds if learnt else min(seconds, expected * math.exp(HANGS))
+        if not step.drafts:
+            hang = 0.0 if learnt else (counted - expected) / decode
+            self._bare_hangs += (hang - self._bare_hangs) / HANG_MEMORY
+        if self.guard.allows and step.drafts > pinned_drafts and self.cost.steps > 1:
+            lost = counted + drafting - unplanned - self._bare_hangs * decode
+            gained = (tokens - pinned_tokens - step.requests) / step.requests
+            self.guard.judge(decode + lost, decode, 1 + gained)
+        elif learnt:
+            self.guard.rest()
+        if not learnt:
             return
         self._spent += seconds + drafting
-        if not self.guard.allows:
-            self.guard.rest()
-        elif step.drafts and not step.prefill and self.cost.steps > 1:
-            self.guard.judge(seconds + drafting, bare, tokens / step.requests)
+        kind = step.requests, step.prefill > 0
+        since, seen = self._since_bare.get(kind, (0, 0))
+        self._since_bare[kind] = (since + 1, seen) if step.drafts else (0, seen + 1)
         if not step.prefill:
-            since, seen = self._since_bare.get(step.requests, (0, 0))
-            self._since_bare[step.requests] = (since + 1, seen) if step.drafts else (0, seen + 1)
             rate = tokens / (seconds + drafting)
             self._rate += (rate - self._rate) / (RATE_MEMORY if self._rate else 1)
 

@@ -135,7 +135,7 @@ class StepCost:
         self.speed = 0.0
         """Logarithm of how much slower the machine is than when the profile was made."""
         self.steps = 0
-        self._hung = 0  # in a row
+        self._hung = [0, 0]  # in a row, of steps without drafts and of steps with drafts
         self._fine: dict[Kind, _Factors] = {}
         self._coarse: dict[tuple[int, bool], _Factors] = {}
         """By requests, and whether there are prompts: for kinds not seen yet."""
@@ -177,8 +177,9 @@ class StepCost:
         if self.steps == 0:  # the profile leaves out what vLLM does around the pass
             self.speed = real
         surprise = real - self.speed - _factor(fine, coarse, place)
-        self._hung = self._hung + 1 if surprise > HANGS else 0
-        if 0 < self._hung < HANGS_IN_A_ROW:
+        drafted = step.drafts > 0
+        self._hung[drafted] = self._hung[drafted] + 1 if surprise > HANGS else 0
+        if 0 < self._hung[drafted] < HANGS_IN_A_ROW:
             return False
         self.steps += 1
         if surprise < -HANGS:  # no step is so much too fast by accident

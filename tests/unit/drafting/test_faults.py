@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 
 from slipstream.drafting import NO_DRAFT, Draft
-from slipstream.drafting.faults import FAULTS_UNTIL_OFF, Faults, problem_of
+from slipstream.drafting.faults import (
+    FAULTS_UNTIL_OFF,
+    FIRST_REST,
+    SOUND_CALLS_TO_FORGET,
+    Faults,
+    problem_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -74,3 +80,46 @@ def test_off_after_many_faults(caplog: pytest.LogCaptureFixture) -> None:
     assert faults.allows("q", "a new one")
     errors = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert len(errors) == 1
+
+
+def test_it_comes_back_after_a_rest_that_doubles() -> None:
+    faults = Faults()
+    for rest in (FIRST_REST, 2 * FIRST_REST):
+        for _ in range(FAULTS_UNTIL_OFF):
+            faults.record("p", (), "exception", "why")
+        for _ in range(rest):
+            assert faults.off == {"p"}
+            faults.begin_step(["running"])
+        assert faults.off == set()
+        assert faults.allows("p", "a new one")
+        assert not faults.allows("p", "running"), "it has missed a part of its text"
+        faults.forget("running")
+
+
+def test_faults_are_forgotten_as_sound_calls_follow() -> None:
+    faults = Faults()
+    for _ in range(10 * FAULTS_UNTIL_OFF):
+        faults.record("p", (), "exception", "why")
+        for _ in range(SOUND_CALLS_TO_FORGET):
+            faults.record_call("p", (), 0.0, 1.0)
+    assert faults.off == set()
+    assert faults.counts == {("p", "exception"): 10 * FAULTS_UNTIL_OFF}
+
+
+def test_one_pause_of_the_machine_takes_a_proposer_from_nobody() -> None:
+    faults = Faults()
+    faults.record_call("p", ["a", "b"], 3.0, 1.0)
+    assert faults.counts == {("p", "stall"): 1}
+    assert faults.allows("p", "a")
+    faults.record_call("p", ["a", "b"], 0.1, 1.0)
+    faults.record_call("p", ["a", "b"], 3.0, 1.0)
+    assert faults.allows("p", "a")
+    faults.record_call("p", ["b"], 3.0, 1.0)
+    assert faults.allows("p", "a")
+    assert not faults.allows("p", "b"), "twice in a row"
+
+
+def test_no_token_of_a_draft_is_logged() -> None:
+    problem = problem_of(Draft([123456, 7], [0.9, 0.8]), 2, 100)
+    assert problem
+    assert "123456" not in problem[1]

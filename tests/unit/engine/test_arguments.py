@@ -183,3 +183,9 @@ def test_the_model_flag_of_older_guides_becomes_the_argument() -> None:
     flags = server_flags({}, ["--port", "1", "--model", "m", "--host", "h"])
     assert flags == ["m", "--port", "1", "--host", "h"]
     assert server_flags({}, ["--model=m", "--host", "h"]) == ["m", "--host", "h"]
+
+
+def test_flags_that_are_on_or_off() -> None:
+    """vLLM's parser takes no value for them."""
+    flags = server_flags({"async_scheduling": True, "enable_lora": False}, ["m", "--host", "h"])
+    assert flags == ["m", "--host", "h", "--async-scheduling", "--no-enable-lora"]
