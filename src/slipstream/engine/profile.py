@@ -1,30 +1,57 @@
 """What a pass of the target takes by the number of tokens in it, measured once when the engine starts."""
 
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from vllm.distributed.parallel_state import get_world_group
 from vllm.logger import init_logger
 
 logger = init_logger("vllm.slipstream")  # so that it is shown
 
+
+@dataclass(frozen=True)
+class Passes:
+    """Which passes are timed: of so many tokens each, so many times."""
+
+    counts: tuple[int, ...]
+    rounds: int
+    """The first is for warming up."""
+
+    def longest(self, probe: float) -> float:
+        """Return the seconds that they take at most, if a pass of `PROBE` tokens takes `probe`."""
+        return self.rounds * sum(probe * max(count / PROBE, 1.0) for count in self.counts)
+
+
+PROBE = 16  # tokens
+MOST_SECONDS = 15.0
 # Matrices are multiplied in tiles of 16 rows or more, and CUDA graphs are made for some sizes: one token more
 # than such a size takes a good deal longer (17 against 16 tokens of a 0.7B model on CPU: 24%), the next ones
 # hardly. The largest first: vLLM compiles for the first shape it meets, and a pass of one token would leave
 # it with code for one token only.
-COUNTS = (128, 65, 64, 49, 48, 33, 32, 17, 16, 8, 1)
-ROUNDS = 4  # the first is for warming up; a fixed number, so that all ranks run the same passes
+FINE = Passes((128, 65, 64, 49, 48, 33, 32, 17, 16, 8, 1), 4)
+COARSE = Passes((64, 32, 16, 8, 1), 3)
+FEWEST = Passes((16, 8, 1), 3)
+
+
+def passes_to_time(probe: float) -> Passes:
+    """Choose the finest measurement that takes no more than `MOST_SECONDS`, if a pass of `PROBE` tokens takes
+    `probe` seconds. Where a pass is slow, the time grows with every token, and few counts tell it."""
+    return next((passes for passes in (FINE, COARSE) if passes.longest(probe) <= MOST_SECONDS), FEWEST)
 
 
 @torch.inference_mode()
 def profile_passes(runner: Any) -> dict[str, Any]:
     """{tokens, seconds, drafter}: seconds of the target's pass, logits included, and of one pass of the
-    drafter (0 if it has none that vLLM can run by itself). A few seconds."""
+    drafter (0 if it has none that vLLM can run by itself). Rank 0 says how many passes, for all."""
     logger.info("measuring what a pass of the target takes; a few seconds")
-    counts = [count for count in COUNTS if count <= runner.max_num_tokens]
     drafter = _Drafter(runner)
-    rounds = np.array([[_pass(runner, count, drafter) for count in counts] for _ in range(ROUNDS)][1:])
+    probe = min(_pass(runner, min(PROBE, runner.max_num_tokens), drafter) + drafter.seconds for _ in range(2))
+    passes = passes_to_time(get_world_group().broadcast_object(probe))
+    counts = [count for count in passes.counts if count <= runner.max_num_tokens]
+    rounds = np.array([[_pass(runner, count, drafter) for count in counts] for _ in range(passes.rounds)][1:])
     drafter.restore()
     whole = rounds.mean(1, keepdims=True)  # one round may be slower than another, as the machine is
     seconds = np.median(rounds / whole, axis=0) * np.median(whole)
