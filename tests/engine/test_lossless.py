@@ -1,6 +1,6 @@
 """Promise 1: greedy output is the target's, token for token, whatever drafts.
 
-Float32, 20 prompts x up to 48 tokens, 8 at a time and some one by one, prefix caching on, against bare vLLM.
+Float32, 20 prompts x up to 48 tokens, 20 at a time and some one by one, prefix caching on, against bare vLLM.
 Sampling with top_k=1 must give the same text again: it takes the sampler's random path, where vLLM on CPU
 reads uninitialised memory, and dies on an empty batch, unless it is mended (slipstream.engine.patches).
 Two planted bugs show what this test can and cannot see: drafts from a wrong context cost acceptance
