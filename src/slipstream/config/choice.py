@@ -17,6 +17,7 @@ from slipstream.checkpoints import (
 )
 from slipstream.config.deployment import Deployment, opaque_reason
 from slipstream.config.speculation import Drafter, Ngram, SpeculationConfig, Suffix
+from slipstream.config.support import reason_to_stay_out
 from slipstream.errors import CheckpointError, ConfigError
 
 AUTO_K = 8  # at most; the planner verifies fewer where fewer pay
@@ -28,8 +29,6 @@ COMPOSABLE_METHODS = ("draft_model", "eagle", "eagle3", "medusa", "mlp_speculato
 AHEAD_METHODS = ("draft_model", "eagle", "eagle3")
 # Options of vLLM that only its own way of drafting can follow.
 ALONE_OPTIONS = ("num_speculative_tokens_per_batch_size", "draft_sample_method", "parallel_drafting")
-
-OTHER_SCHEDULER = "another scheduler_cls is given; Slipstream's own is where drafts are chosen"
 
 
 @dataclass(frozen=True)
@@ -148,14 +147,8 @@ def default_min_p(deployment: Deployment, target: Checkpoint | None) -> float:
 
 def _reason_to_stay_off(deployment: Deployment, target: Checkpoint | None) -> str:
     """Why speculation that nobody asked for by name would break what works without it."""
-    if deployment.scheduler_cls:
-        return OTHER_SCHEDULER
-    if deployment.logits_processors:
-        return "vLLM does not run custom logits processors with speculation"
-    if deployment.async_scheduling:
-        return "n-gram and suffix drafts are not ready when async_scheduling wants them"
-    if deployment.runner == "pooling" or deployment.convert not in ("auto", "none"):
-        return "the model is run for pooling, not for generating"
+    if reason := reason_to_stay_out(deployment, target):
+        return reason
     if target is None:
         return ""
     if not target.generates_text:
@@ -173,14 +166,15 @@ def _choose_drafter(
         method, why = checkpoint.drafter_method, "told from the drafter's checkpoint"
     else:
         method, why = str(drafter.method), "asked for"
-    free = _free_beside_drafter(config, method, deployment)
+    free = _free_beside_drafter(config, method, deployment, target)
     options = dict(config.vllm)
     if checkpoint and checkpoint.drafts_in_parallel:
         options.setdefault("parallel_drafting", True)
     if options.get("parallel_drafting"):
         free = {}
     ahead = config.native and config.mode == "auto" and method in AHEAD_METHODS
-    ahead = ahead and not (deployment.scheduler_cls or options.get("parallel_drafting"))
+    ahead = ahead and not options.get("parallel_drafting")
+    ahead = ahead and not reason_to_stay_out(deployment, target, has_drafter=True, ahead=True)
     plans = ahead or (config.mode == "auto" and (bool(free) or method == "mlp_speculator"))
     offered = offered_tokens(method, checkpoint or target)
     tokens, why_so_many = _num_draft_tokens(config, offered, plans)
@@ -202,7 +196,7 @@ def _choose_drafter(
 
 
 def _free_beside_drafter(
-    config: SpeculationConfig, method: str, deployment: Deployment
+    config: SpeculationConfig, method: str, deployment: Deployment, target: Checkpoint | None
 ) -> dict[str, dict[str, Any]]:
     """What drafts beside the drafter: what is named, else all in `auto` and nothing in `fixed`."""
     named = [name for name in config.proposers if name != "drafter"]
@@ -213,10 +207,10 @@ def _free_beside_drafter(
         reason = f"a drafter of method {method} runs alone on vLLM 0.32"
     elif options := [option for option in ALONE_OPTIONS if config.vllm.get(option)]:
         reason = f"{', '.join(options)} works for a drafter alone"
-    elif deployment.async_scheduling or deployment.scheduler_cls:
-        reason = "with async_scheduling, or another scheduler_cls, a drafter runs alone"
+    else:
+        reason = reason_to_stay_out(deployment, target, has_drafter=True)
     if reason and named:
-        raise ConfigError(f"speculate: {reason}; leave out {', '.join(named)}")
+        raise ConfigError(f"speculate: {reason}; the drafter runs alone: leave out {', '.join(named)}")
     return {} if reason else _free_proposers(config)
 
 

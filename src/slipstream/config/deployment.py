@@ -18,7 +18,7 @@ SHORT_FLAGS = {
     "-pp": "pipeline_parallel_size",
     "-dp": "data_parallel_size",
 }
-SWITCHES = ("async_scheduling",)
+SWITCHES = ("async_scheduling", "enable_lora", "enable_sleep_mode")
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,8 @@ class Deployment:
     tensor_parallel_size: int = 1
     pipeline_parallel_size: int = 1
     data_parallel_size: int = 1
+    prefill_context_parallel_size: int = 1
+    distributed_executor_backend: str | None = None
     max_model_len: int | None = None
     gpu_memory_utilization: float = 0.92
     kv_cache_memory_bytes: int | None = None
@@ -45,6 +47,13 @@ class Deployment:
     scheduler_cls: str | None = None
     additional_config: Any = None
     async_scheduling: bool = False
+    scheduling_policy: str = "fcfs"
+    enable_lora: bool = False
+    enable_sleep_mode: bool = False
+    kv_transfer_config: Any = None
+    watermark_config: Any = None
+    platform: str = ""
+    """What the installed vLLM is built for: cpu, cuda or another; empty if that is not known."""
 
     @classmethod
     def from_arguments(cls, model: str, arguments: Mapping[str, Any]) -> Self:

@@ -12,10 +12,11 @@ from slipstream.config.deployment import opaque_reason
 from slipstream.errors import CheckpointError, SetupError
 from slipstream.ops import model_checks, run_checks
 from slipstream.ops.findings import Finding, Setup, Status, describe
-from slipstream.ops.host import SUPPORTED_VLLM, Host, look_at_host
+from slipstream.ops.host import SUPPORTED_VLLM, Host, how_to_install, look_at_host
 
 CHECKS = (
     run_checks.check_proposer,
+    run_checks.check_support,
     model_checks.check_drafter_files,
     model_checks.check_training,
     model_checks.check_tokenizer,
@@ -87,11 +88,10 @@ def examine(deployment: Deployment, config: SpeculationConfig, host: Host | None
 
 def _check_vllm(host: Host) -> Finding:
     if host.vllm_version is None:
-        fix = f"pip install 'slipstream[{host.platform}]'"
-        return Finding("vllm", Status.FAIL, "vLLM is not installed", fix)
+        return Finding("vllm", Status.FAIL, "vLLM is not installed", how_to_install(host.platform))
     if not host.vllm_is_supported:
         reason = f"vLLM {host.vllm_version} is installed; this Slipstream knows {SUPPORTED_VLLM}*"
-        return Finding("vllm", Status.FAIL, reason, f"pip install 'slipstream[{host.platform}]'")
+        return Finding("vllm", Status.FAIL, reason, how_to_install(host.platform))
     return Finding("vllm", Status.PASS, f"vLLM {host.vllm_version} for {host.platform}")
 
 
@@ -112,6 +112,6 @@ def _open_target(deployment: Deployment) -> tuple[Checkpoint | None, Finding]:
 
 
 def _as_run_here(deployment: Deployment, host: Host) -> Deployment:
-    """Installed logits processors count as given."""
+    """Add what the host says; installed logits processors count as given."""
     processors = deployment.logits_processors or ", ".join(host.logits_processor_plugins) or None
-    return replace(deployment, logits_processors=processors)
+    return replace(deployment, logits_processors=processors, platform=host.platform)

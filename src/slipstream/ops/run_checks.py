@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from slipstream.checkpoints import Checkpoint
-from slipstream.config.choice import OTHER_SCHEDULER, default_min_p
+from slipstream.config.choice import default_min_p
+from slipstream.config.support import Situation, Support, cases_of
 from slipstream.ops.findings import Finding, Setup, Status
 from slipstream.ops.host import GIB
 
@@ -30,17 +31,10 @@ def check_proposer(setup: Setup) -> Iterator[Finding]:
             "unset it, or take a drafter alone, planned a step ahead: speculate {native: true, drafter: ...}"
         )
         yield Finding("proposer", Status.FAIL, reason, fix)
-    if choice.composes and choice.drafter and setup.deployment.pipeline_parallel_size > 1:
-        reason = "with pipeline parallelism a drafter cannot be asked step by step"
-        fix = "write it in vLLM's own form (speculative_config), or leave it out"
-        yield Finding("proposer", Status.FAIL, reason, fix)
-    if choice.composes and setup.deployment.scheduler_cls:
-        fix = "remove it, or write one proposer in vLLM's own form (speculative_config)"
-        yield Finding("proposer", Status.FAIL, OTHER_SCHEDULER, fix)
     if choice.method == "suffix" and not setup.host.has_arctic_inference:
         reason = "suffix decoding needs the arctic-inference package, which is not installed"
         yield Finding("proposer", Status.FAIL, reason, "pip install arctic-inference==0.1.1")
-    if (choice.composes or choice.method in SYNCHRONOUS_METHODS) and setup.deployment.async_scheduling:
+    if choice.method in SYNCHRONOUS_METHODS and not choice.composes and setup.deployment.async_scheduling:
         reason = f"vLLM refuses {choice.method} with async_scheduling"
         yield Finding("proposer", Status.FAIL, reason, "remove async_scheduling")
     if choice.method == "mtp" and setup.drafter is None and target is not None and not _has_mtp(target):
@@ -49,6 +43,19 @@ def check_proposer(setup: Setup) -> Iterator[Finding]:
     if choice.method == "dspark" and setup.runner == "V1":
         reason = "dspark runs on vLLM's V2 model runner only, and this set-up uses V1"
         yield Finding("proposer", Status.FAIL, reason, "take a CUDA machine with VLLM_USE_V2_MODEL_RUNNER=1")
+
+
+def check_support(setup: Setup) -> Iterator[Finding]:
+    """What the deployment asks for beside speculation, by the table of docs/support.md."""
+    choice = setup.choice
+    situation = Situation(setup.deployment, setup.target, has_drafter=choice.drafter is not None)
+    if choice.composes:
+        for case in cases_of(situation, Support.OFF):
+            yield Finding("support", Status.FAIL, case.says, case.fix)
+    if choice.composes or choice.ahead:
+        for case in cases_of(situation, Support.UNTESTED):
+            fix = "compare it with bare vLLM once: slipstream verify"
+            yield Finding("support", Status.WARN, f"{case.title}: untested ({case.says})", fix)
 
 
 def _has_mtp(target: Checkpoint) -> bool:
@@ -144,7 +151,7 @@ def check_sampling(setup: Setup) -> Iterator[Finding]:
         reason = f"the model's generation_config.json sets min_p={min_p}, which vLLM refuses with speculation"
         fix = "generation_config='vllm' (--generation-config vllm), or speculate off"
         yield Finding("sampling", Status.FAIL, reason, fix)
-    if setup.deployment.logits_processors and setup.runner == "V1":
+    if setup.deployment.logits_processors and setup.runner == "V1" and not setup.choice.composes:
         reason = f"vLLM does not run logits processors with speculation: {setup.deployment.logits_processors}"
         yield Finding("sampling", Status.FAIL, reason, "remove them, or speculate off")
     worker = setup.deployment.worker_cls
