@@ -46,7 +46,7 @@ def check(case, bare, speculative, prompts):  # type: ignore[no-untyped-def]
 
     (one,) = check_known_bad(bare, speculative, prompts, 0.0, [case])
     result = one.as_dict()
-    if result["verdict"] == "refused" and not is_healthy(speculative.url):
+    if result["verdict"] == "failed" and not is_healthy(speculative.url):
         result["verdict"] = "the engine dies"
     sys.stdout.write(f"{one.name}: {result['verdict']} {one.note[-200:]}\n")
     sys.stdout.flush()

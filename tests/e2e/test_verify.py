@@ -63,7 +63,7 @@ def command(folder: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[
         [sys.executable, "-m", "slipstream", "verify", *arguments, "--out", str(folder)],
         capture_output=True, text=True, env={**os.environ, "COLUMNS": "160"}, timeout=2000,
     )  # fmt: skip
-    assert run.returncode in (0, 1), run.stdout + run.stderr
+    assert run.returncode in (0, 1, 3), run.stdout + run.stderr
     return run, json.loads((folder / "certificate.json").read_text())
 
 
@@ -72,7 +72,7 @@ def test_short_form(servers: dict[str, Served], tmp_path: Path) -> None:
     urls = ("--url", servers["sound"].url, "--bare-url", servers["bare"].url)
     for _ in range(FALSE_ALARMS):  # again with fresh draws, if a cell differs by chance
         run, certificate = command(tmp_path, *urls, "--short")
-        if all(cell["verdict"] != "differs" for cell in certificate["distribution"]):
+        if all(cell["verdict"] == "same" for cell in certificate["distribution"]):
             break
     assert run.returncode == 0, run.stdout
     assert certificate["verdict"] == "same"
@@ -81,10 +81,9 @@ def test_short_form(servers: dict[str, Served], tmp_path: Path) -> None:
     assert certificate["logprobs"]["verdict"] == "equal"
     assert certificate["logprobs"]["compared"] > 500
     for cell in certificate["distribution"]:
-        assert cell["verdict"] in ("same", "unclear")
         assert cell["known_law"]
-        assert cell["accepted_tokens"] > 100
-        assert cell["draft_tokens"] - cell["accepted_tokens"] > 100
+        assert cell["accepted_tokens"] > 40
+        assert cell["draft_tokens"] - cell["accepted_tokens"] > 40
     assert "finds a TV of" in run.stderr
     assert "<table>" in (tmp_path / "certificate.html").read_text()
 

@@ -10,7 +10,7 @@ import typer
 if TYPE_CHECKING:
     from slipstream.verify.run import Wanted
 
-FOUND_DIFFERENCE = 1
+EXIT_CODES = {"same": 0, "differs": 1, "incomplete": 3}  # 2: it could not be run
 
 
 def verify(
@@ -48,7 +48,12 @@ def verify(
             min=0, help="Sampled texts per cell, at most; 0 for none. Default: 6000.", show_default=False
         ),
     ] = None,
-    variation: Annotated[float, typer.Option(help="The total variation to rule out.")] = 0.05,
+    variation: Annotated[
+        float | None,
+        typer.Option(
+            help="The total variation to rule out. Default: 0.05, and 0.1 with --short.", show_default=False
+        ),
+    ] = None,
     short: Annotated[
         bool, typer.Option("--short", help="A few minutes: 24 prompts, 3 cells of 1,500 draws, no features.")
     ] = False,
@@ -63,7 +68,8 @@ def verify(
     Starts bare vLLM and the speculative server on loopback, with the same further options of
     [bold]slipstream serve[/]. Compares greedy texts token for token, log-probabilities, the distribution of
     sampled texts under nine kinds of sampling (what it can find is said before it starts), and features that
-    were reported broken together with speculation. Exit code 0: nothing differs; 1: something does.
+    were reported broken together with speculation. Exit code 0: all was shown to be the same; 1: something
+    differs or fails; 3: nothing differs, but not all that was asked for was shown.
 
     [dim]slipstream verify ./model --dtype float32[/]
     [dim]slipstream verify --url http://127.0.0.1:8000[/]
@@ -82,7 +88,7 @@ def verify(
         max_tokens=max_tokens,
         draws=(1500 if short else 6000) if draws is None else draws,
         tried=4 if short else 8,
-        variation=variation,
+        variation=variation or (0.1 if short else 0.05),
         cells={name: CELLS[name] for name in names if draws != 0},
         known_bad=not short,
     )
@@ -95,7 +101,7 @@ def verify(
         sys.stdout.write(json.dumps(certificate, indent=2) + "\n")
     else:
         _show(certificate, files)
-    raise typer.Exit(FOUND_DIFFERENCE if certificate["verdict"] == "differs" else 0)
+    raise typer.Exit(EXIT_CODES[certificate["verdict"]])
 
 
 def _verify(
@@ -133,5 +139,6 @@ def _show(certificate: dict[str, Any], files: list[Path]) -> None:
         rest.append(LEGEND)
     for line in rest:
         console.print(line)
-    console.print(first, style="bold red" if certificate["verdict"] == "differs" else "bold green")
+    style = {"same": "bold green", "differs": "bold red", "incomplete": "bold yellow"}
+    console.print(first, style=style[certificate["verdict"]])
     sys.stdout.write("\n" + "".join(f"{file}\n" for file in files))

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from slipstream.verify.greedy import differences, verdict_of
-from slipstream.verify.served import Answer, NoAnswer, Served
+from slipstream.verify.served import Answer, NoAnswer, Refused, Served
 
 SCHEMA = {
     "type": "object",
@@ -60,7 +60,7 @@ class Found:
     name: str
     reported: str
     verdict: str
-    """equal, ties, differs; refused; or not exercised."""
+    """equal, ties, differs; refused (HTTP 4xx), failed (5xx, or no answer at all); or not exercised."""
     compared: int = 0
     differing: int = 0
     draft_tokens: float = 0.0
@@ -80,8 +80,9 @@ def check_known_bad(
     done: Callable[[str], None] = lambda case: None,
 ) -> list[Found]:
     found = []
+    longest = bare.longest
     for case in cases:
-        asked = _long(prompts, speculative.longest) if case.long else [*prompts]
+        asked = _long(prompts, longest) if case.long else [*prompts]
         found.append(_check(case, bare, speculative, asked, noise))
         done(case.name)
     return found
@@ -96,13 +97,18 @@ def _check(
     case: Case, bare: Served, speculative: Served, prompts: Sequence[Sequence[int]], noise: float
 ) -> Found:
     requests = [{"prompt": list(prompt), "temperature": 0, **case.fields} for prompt in prompts]
-    before = speculative.counters()
     try:
-        texts = _flat(speculative.ask(requests, case.at_once))
-        risen = speculative.risen_since(before)
         reference = _flat(bare.ask([{"logprobs": 2, **request} for request in requests], case.at_once))
     except NoAnswer as error:
+        return Found(case.name, case.reported, "not exercised", note=f"bare vLLM: {error}")
+    try:
+        before = speculative.counters()
+        texts = _flat(speculative.ask(requests, case.at_once))
+        risen = speculative.risen_since(before)
+    except Refused as error:
         return Found(case.name, case.reported, "refused", note=str(error))
+    except NoAnswer as error:
+        return Found(case.name, case.reported, "failed", note=str(error))
     if case.happened and not risen[case.happened]:
         return Found(case.name, case.reported, "not exercised", note=f"no {case.happened}")
     gaps = [difference.gap for difference in differences(reference, texts)]

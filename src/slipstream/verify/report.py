@@ -15,7 +15,7 @@ Certificate = Mapping[str, Any]
 VERDICTS = {
     "same": "Speculation changes nothing that these checks could find.",
     "differs": "Speculation changes the output.",
-    "not exercised": "Nothing was drafted, so nothing was shown.",
+    "incomplete": "No difference was found, but not all that was asked for was shown.",
 }
 LEGEND = (
     "'TV at most': with 95% confidence. 'Finds TV': what such a check finds in 9 of 10 cases, whatever its "
@@ -39,6 +39,7 @@ def sentences(certificate: Certificate) -> list[str]:
     """What was found, in words; the first is the verdict."""
     return [
         VERDICTS[certificate["verdict"]],
+        *(f"Not shown: {what}." for what in certificate["missing"]),
         *_greedy(certificate["greedy"]),
         _logprobs(certificate["logprobs"]),
     ]
@@ -113,7 +114,9 @@ def tables(certificate: Certificate) -> list[Table]:
         for at, column in enumerate(columns):
             table.add_column(column, justify="left" if at < 2 else "right", no_wrap=at < 2, overflow="fold")
         for row in rows:
-            table.add_row(*row, style={"differs": "red", "refused": "yellow"}.get(row[1], ""))
+            table.add_row(
+                *row, style={"differs": "red", "failed": "red", "refused": "yellow"}.get(row[1], "")
+            )
         shown.append(table)
     return shown
 
@@ -165,7 +168,7 @@ def html(certificate: Certificate) -> str:
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     head = "".join(f"<th>{escape(column)}</th>" for column in columns)
     lines = "".join(
-        f'<tr class="{"bad" if row[1] == "differs" else ""}">'
+        f'<tr class="{"bad" if row[1] in ("differs", "failed") else ""}">'
         + "".join(
             f'<td class="good">{escape(cell)}</td>'
             if at == 1 and cell in GOOD

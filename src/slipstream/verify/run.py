@@ -130,6 +130,7 @@ def certificate(
 ) -> dict[str, Any]:
     return {
         "verdict": verdict(result),
+        "missing": missing(result),
         "model": model,
         "files": hashes(Path(model)),
         "speculate": speculate,
@@ -141,12 +142,29 @@ def certificate(
 
 
 def verdict(result: Mapping[str, Any]) -> str:
-    """differs, if anything does; not exercised, if nothing was drafted; else same."""
+    """differs, if anything does or fails; incomplete, if something that was asked for is not shown; else
+    same."""
     parts = [result["greedy"], result["logprobs"], *result["distribution"], *result["known_bad"]]
-    if any(part["verdict"] == "differs" for part in parts):
+    if any(part["verdict"] in ("differs", "failed") for part in parts):
         return "differs"
-    drafted = result["greedy"]["drafted"] + sum(cell["draft_tokens"] for cell in result["distribution"])
-    return "same" if drafted else "not exercised"
+    return "incomplete" if missing(result) else "same"
+
+
+def missing(result: Mapping[str, Any]) -> list[str]:
+    """Return what was asked for and not shown, and what to do about it."""
+    found = []
+    if not result["greedy"]["drafted"]:
+        found.append("no token was drafted in the greedy texts: is speculation on?")
+    for cell in result["distribution"]:
+        if not cell["draft_tokens"] and "min_p" not in cell["sampling"]:  # served without drafts, and said so
+            found.append(f"no token was drafted in sampled texts ({cell['name']})")
+        elif cell["verdict"] == "unclear":
+            bound = cell["judgement"]["bound"]
+            found.append(f"{cell['name']}: the total variation may be up to {bound:.3f}; write more --draws")
+    features = result["known_bad"]
+    if features and all(feature["verdict"] in ("refused", "not exercised") for feature in features):
+        found.append("no feature could be compared: see the notes")
+    return found
 
 
 def hashes(folder: Path) -> dict[str, str]:

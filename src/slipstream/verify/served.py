@@ -22,7 +22,11 @@ COUNTERS = {
 
 
 class NoAnswer(SlipstreamError):
-    """The server could not be reached, or refused."""
+    """The server could not be reached, or failed."""
+
+
+class Refused(NoAnswer):
+    """The server does not take such a request (HTTP 4xx)."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +112,8 @@ class Served:
             return urllib.request.urlopen(urllib.request.Request(address, data, headers), timeout=PATIENCE)
         except urllib.error.HTTPError as error:
             said = error.read().decode(errors="replace")[:300]
-            raise NoAnswer(f"{address} answers {error.code}: {said}") from None
+            kind = Refused if 400 <= error.code < 500 else NoAnswer
+            raise kind(f"{address} answers {error.code}: {said}") from None
         except OSError as error:
             raise NoAnswer(f"{address}: {error}; is the server running?") from None
 

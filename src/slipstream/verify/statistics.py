@@ -15,6 +15,12 @@ LOOKS = (1 / 3, 1 / 2, 1.0)
 """After which shares of the draws the counts are looked at; the error rates are shared among the looks."""
 BOUND_ERROR = 0.05
 """A cell's bound is wrong in at most so many of such checks."""
+BEYOND = 20
+"""Simulated samples that are expected beyond the limit of an alarm."""
+AT_A_TIME = 100_000  # simulated samples
+OVERWHELMING = 1e-3
+"""A p-value that is smaller than an alarm's by this factor need not be simulated: at 1e-5 the chi-square
+distribution is wrong by a factor of 6, and by one of about 1.8 more for each power of ten."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,19 @@ class Sample:
         difference = self.counts * np.sqrt(m / n) - self.others * np.sqrt(n / m)
         return float((difference**2 / both).sum())
 
+    def simulate(self, random: np.random.Generator, size: int) -> Floats:
+        """Draw so many values of chi-square that there would be without any difference."""
+        if self.law is not None:
+            counts = random.multinomial(int(self.draws), self.law / self.law.sum(), size)
+            expected = self.law * self.draws
+            return np.asarray(((counts - expected) ** 2 / expected).sum(1), float)
+        assert self.others is not None
+        both = (self.counts + self.others).astype(int)
+        n, m = int(self.draws), int(self.others.sum())
+        counts = random.multivariate_hypergeometric(both, n, size, method="marginals")
+        difference = counts * np.sqrt(m / n) - (both - counts) * np.sqrt(n / m)
+        return np.asarray((difference**2 / np.maximum(both, 1)).sum(1), float)
+
     def variation(self) -> float:
         """The TV seen: on average more than there is, never less."""
         if self.law is not None:
@@ -68,11 +87,25 @@ def _chi_square(samples: Sequence[Sample]) -> float:
 
 
 def p_value(samples: Sequence[Sample]) -> float:
-    """How likely so large a difference is if there is none."""
+    """How likely so large a difference is if there is none, by the chi-square distribution. Where categories
+    are expected some ten times only, small values come up to three times as often as they say."""
     from scipy import stats
 
     freedom = _freedom(samples)
     return float(stats.chi2.sf(_chi_square(samples), freedom)) if freedom else 1.0
+
+
+def exact_p_value(samples: Sequence[Sample], smallest: float) -> float:
+    """The same by simulation, which states small values as they are: down to about `smallest`."""
+    random = np.random.default_rng(0)
+    seen = _chi_square(samples)
+    simulations = int(BEYOND / smallest)
+    beyond = 0
+    for first in range(0, simulations, AT_A_TIME):
+        size = min(AT_A_TIME, simulations - first)
+        simulated = np.sum([sample.simulate(random, size) for sample in samples], axis=0)
+        beyond += int((simulated >= seen).sum())
+    return (1 + beyond) / (1 + simulations)
 
 
 def variation_bound(samples: Sequence[Sample], error: float) -> float:
@@ -90,6 +123,18 @@ def variation_bound(samples: Sequence[Sample], error: float) -> float:
         lambda centre: stats.ncx2.cdf(seen, freedom, centre) - error, 1e-9, 100 * (seen + freedom)
     )
     return _from_centre(centre, draws)
+
+
+def _rules_out(samples: Sequence[Sample], variation: float, error: float) -> bool:
+    """Whether `variation_bound` is at most `variation`, without looking for it."""
+    from scipy import stats
+
+    freedom = _freedom(samples)
+    if freedom < 1 or variation <= 0:
+        return False
+    seen = max(freedom, _chi_square(samples))
+    draws = min(sample.effective_draws for sample in samples) * len(samples)
+    return bool(stats.ncx2.cdf(seen, freedom, 4 * draws * variation**2) <= error)
 
 
 def _from_centre(centre: float, draws: float) -> float:
@@ -124,10 +169,13 @@ class Judgement:
 
 def judge(samples: Sequence[Sample], error: float, wanted: float, last: bool) -> Judgement | None:
     """At one of the looks; None to go on drawing. `error`: the chance of a false alarm in the whole cell."""
-    share = error / len(LOOKS)
-    p, bound = p_value(samples), variation_bound(samples, BOUND_ERROR / len(LOOKS))
-    verdict = "differs" if p < share else "same" if bound <= wanted else "unclear"
+    share, bound_error = error / len(LOOKS), BOUND_ERROR / len(LOOKS)
+    p = p_value(samples)
+    if OVERWHELMING * share < p < share:
+        p = exact_p_value(samples, share)
+    verdict = "differs" if p < share else "same" if _rules_out(samples, wanted, bound_error) else "unclear"
     if verdict == "unclear" and not last:
         return None
     seen = float(np.mean([sample.variation() for sample in samples]))
+    bound = variation_bound(samples, bound_error)
     return Judgement(verdict, int(sum(sample.draws for sample in samples)), p, seen, bound)

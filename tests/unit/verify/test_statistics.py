@@ -11,6 +11,7 @@ from slipstream.verify.statistics import (
     LOOKS,
     Judgement,
     Sample,
+    exact_p_value,
     findable,
     judge,
     p_value,
@@ -59,6 +60,30 @@ def test_several_prompts_count_together() -> None:
 def test_false_alarms_are_as_rare_as_stated() -> None:
     alarms = sum(run(LAW, 4000, seed).verdict == "differs" for seed in range(3000))
     assert alarms <= stats.binom.isf(1e-3, 3000, ERROR)
+
+
+def test_rare_categories_give_no_more_alarms() -> None:
+    """Each expected ten times, the fewest that are allowed: there the chi-square distribution gives twice as
+    many alarms as it says at 1e-3, and six times as many at 1e-5."""
+    draws, trials = 1000, 40_000
+    law = np.array([0.93, *[0.01] * 7])
+    counts = np.random.default_rng(3).multinomial(draws, law, trials).astype(float)
+    chi_square = ((counts - law * draws) ** 2 / (law * draws)).sum(1)
+    suspected = [Sample(one, law=law) for one in counts[stats.chi2.sf(chi_square, len(law) - 1) < ERROR]]
+    too_many = stats.binom.isf(1e-4, trials, ERROR)
+    assert len(suspected) > too_many
+    assert sum(exact_p_value([sample], ERROR) < ERROR for sample in suspected) <= too_many
+    judged = [judge([sample], ERROR * len(LOOKS), 0.0, last=True) for sample in suspected]
+    assert sum(one is not None and one.verdict == "differs" for one in judged) <= too_many
+
+
+@pytest.mark.parametrize("other_counts", [False, True])
+def test_exact_p_values_agree_where_categories_are_frequent(other_counts: bool) -> None:
+    random = np.random.default_rng(5)
+    for _ in range(5):
+        others = random.multinomial(3000, LAW).astype(float) if other_counts else None
+        samples = [Sample(random.multinomial(3000, LAW).astype(float), None if other_counts else LAW, others)]
+        assert exact_p_value(samples, 1e-3) == pytest.approx(p_value(samples), abs=0.03)
 
 
 def test_no_false_alarm_in_a_hundred_runs() -> None:
