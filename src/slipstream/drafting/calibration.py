@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.drafting.text import compiled
+from slipstream.compiled import compiled
 
 POSITIONS = 8  # later ones are counted with the last
 LEVELS = 16

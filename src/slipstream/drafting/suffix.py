@@ -37,6 +37,8 @@ class SharedTexts:
         self.max_age = max_age
         self._clock = clock
         self._tenants: OrderedDict[str, _Past] = OrderedDict()  # the one that finished longest ago first
+        self._finished: deque[tuple[float, str]] = deque()
+        """When each request finished, and whose it was, oldest first."""
         self.num_tokens = 0
         self._slots = 0  # what is allocated for them, at most twice as much
 
@@ -45,13 +47,23 @@ class SharedTexts:
         return sum(past.text.num_bytes for past in self._tenants.values())
 
     def find(self, tenant: str) -> Text | None:
+        self.expire()
         past = self._tenants.get(tenant)
-        if past is None:
-            return None
-        with self._counted(past.text):
-            while past.ends and past.ends[0][0] < self._clock() - self.max_age:
-                past.text.forget_before(past.ends.popleft()[1])
-        return past.text
+        return past.text if past else None
+
+    def expire(self) -> None:
+        """Forget what is too old, whoever it belongs to."""
+        oldest = self._clock() - self.max_age
+        while self._finished and self._finished[0][0] < oldest:
+            _, tenant = self._finished.popleft()
+            past = self._tenants.get(tenant)
+            if past is None:
+                continue
+            with self._counted(past.text):
+                while past.ends and past.ends[0][0] < oldest:
+                    past.text.forget_before(past.ends.popleft()[1])
+            if not past.ends:
+                self._drop(tenant)
 
     def add(self, tenant: str, tokens: Sequence[int]) -> None:
         past = self._tenants.get(tenant)
@@ -61,10 +73,16 @@ class SharedTexts:
         self._tenants.move_to_end(tenant)
         with self._counted(past.text):
             past.text.append([*tokens, END])
-        past.ends.append((self._clock(), past.text.end))
+        now = self._clock()
+        past.ends.append((now, past.text.end))
+        self._finished.append((now, tenant))
         while past.ends[0][1] <= past.text.oldest:
             past.ends.popleft()
-        self._drop_tenants()
+        self.expire()
+        while len(self._tenants) > 1 and (
+            self.num_tokens > self.max_tokens or self._slots > 2 * self.max_tokens
+        ):
+            self._drop(next(iter(self._tenants)))
 
     @contextmanager
     def _counted(self, text: Text) -> Iterator[None]:
@@ -73,16 +91,10 @@ class SharedTexts:
         self.num_tokens += len(text) - tokens
         self._slots += text.num_slots - slots
 
-    def _drop_tenants(self) -> None:
-        """Those whose texts are all too old, and then as many as there is no room for."""
-        while len(self._tenants) > 1:
-            past = next(iter(self._tenants.values()))
-            too_old = not past.ends or past.ends[-1][0] < self._clock() - self.max_age
-            if not too_old and self.num_tokens <= self.max_tokens and self._slots <= 2 * self.max_tokens:
-                return
-            self.num_tokens -= len(past.text)
-            self._slots -= past.text.num_slots
-            self._tenants.popitem(last=False)
+    def _drop(self, tenant: str) -> None:
+        past = self._tenants.pop(tenant)
+        self.num_tokens -= len(past.text)
+        self._slots -= past.text.num_slots
 
 
 class SuffixProposer(Proposer):
@@ -112,6 +124,8 @@ class SuffixProposer(Proposer):
 
     def propose(self, wanted: Mapping[str, int]) -> dict[str, Draft]:
         drafts = {}
+        if self._shared is not None:
+            self._shared.expire()
         for request_id, most in wanted.items():
             running = self._running[request_id]
             past = self._past(running.info)

@@ -10,17 +10,16 @@ Compiled by numba without its parallel mode, whose threads would disturb torch's
 from collections.abc import Sequence
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from slipstream.compiled import compiled
 
 END = -1  # stands between two texts in one index; no token equals it
 MOST_OCCURRENCES = 64  # looked at per search, the most recent first
 LONGEST_MATCH = 32
 MIN_PATH_PROBABILITY = 0.1
 _SMALLEST = 256
-
-compiled = numba.njit(cache=True)
 
 Ints = NDArray[np.int32]
 
@@ -63,7 +62,10 @@ class Text:
         return self.tokens[places].tolist()
 
     def forget_before(self, position: int) -> None:
+        """Leave nothing of what stands there in memory."""
+        first = max(self.oldest, self.end - len(self.tokens))
         self.oldest = max(self.oldest, position)
+        self.tokens[np.arange(first, self.oldest) & (len(self.tokens) - 1)] = END
 
     def _make_room(self, more: int) -> None:
         slots = len(self.tokens)

@@ -18,10 +18,10 @@ from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.compiled import compiled
 from slipstream.planning.guard import Guard
 from slipstream.planning.step_cost import HANGS, SCALE, Step, StepCost
 
@@ -323,7 +323,7 @@ def _is_more(rate: float, than: float) -> bool:
     return rate > than + WORTH_IT * abs(than)
 
 
-@numba.njit(cache=True)
+@compiled
 def _take(values: Floats, lengths: Ints, least: float, count: int) -> Ints:
     """How many of each request's tokens are among the `count` likeliest, the last of which has `least`."""
     taken = np.zeros(len(lengths), np.int64)
@@ -345,7 +345,7 @@ def _flat(rows: Sequence[Survival]) -> tuple[Floats, Ints]:
     return np.fromiter(chain.from_iterable(rows), float, int(lengths.sum())), lengths
 
 
-@numba.njit(cache=True)
+@compiled
 def _by_passes(
     own: Floats, own_lengths: Ints, others: Floats, other_lengths: Ints, longest: int
 ) -> tuple[Floats, Ints, Floats]:

@@ -182,3 +182,20 @@ def test_the_bound_holds_over_all_tenants(seed: int) -> None:
         assert newest
         assert newest.slice(newest.end - len(text) - 1)[:-1] == text
     assert shared.num_bytes <= 6 * 512 * 16
+
+
+def test_old_texts_go_whoever_comes_next_and_leave_nothing_in_memory() -> None:
+    clock = Clock()
+    shared = SharedTexts(1000, 60.0, clock)
+    shared.add("a", [7001, 7002])
+    clock.now += 30
+    shared.add("a", [8001, 8002])
+    text = shared.find("a")
+    assert text is not None
+    clock.now += 31
+    shared.find("b")  # somebody else
+    assert 7001 not in text.tokens[: text.end]
+    assert 8001 in text.tokens[: text.end]
+    clock.now += 30
+    SuffixProposer(shared).propose({})  # a step, for nobody who shares
+    assert shared.num_tokens == shared.num_bytes == 0
