@@ -148,10 +148,37 @@ class Checkpoint:
         names = self._weight_names
         return bool(names) and not any(name.endswith(".safetensors") for name in names)
 
+    def fetch_weights(self) -> list[Path]:
+        """The weight files on this machine, fetched from the hub if need be: safetensors if there are any."""
+        index = "model.safetensors.index.json", "pytorch_model.bin.index.json"
+        maps = [self.json(name).get("weight_map") for name in index]
+        names = set(next((listed.values() for listed in maps if listed), self._weight_names))
+        safe = {name for name in names if name.endswith(".safetensors")}
+        found = {name: self._weight_file(name) for name in sorted(safe or names)}
+        if lacking := [name for name, file in found.items() if file is None]:
+            raise CheckpointError(f"{self.name}: {', '.join(lacking)} cannot be found")
+        if not found:
+            raise CheckpointError(f"{self.name}: there are no weights")
+        return [file for file in found.values() if file is not None]
+
+    def _weight_file(self, name: str) -> Path | None:
+        if self.folder is not None and (self.folder / name).exists():
+            return self.folder / name
+        return None if self.is_local else hub.fetch(self.name, name, self.revision)
+
     @cached_property
     def num_parameters(self) -> int | None:
-        """Numbers in the weight files; None where the weights are not here."""
-        return sum(count for _, count in self._stored_tensors) or None
+        """Numbers in the weight files, as safetensors or the hub state them; about as many as a pickle has
+        room for; None where neither is known."""
+        if counted := sum(count for _, count in self._stored_tensors):
+            return counted
+        if not self.is_local and not self._has_weights_here:
+            return hub.num_parameters(self.name, self.revision)
+        if self.has_only_pickled_weights and self.folder is not None:
+            stored = sum((self.folder / name).stat().st_size for name in self._weight_names)
+            dtype = self.config.get("dtype") or self.config.get("torch_dtype") or "float32"
+            return stored // FLOATS.get(str(dtype), OTHER_FLOATS) or None
+        return None
 
     def weight_bytes(self, dtype: str = "auto") -> int | None:
         """Bytes of the weights when loaded in `dtype`; from the index where the weights are not here."""

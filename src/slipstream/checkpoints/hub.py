@@ -66,6 +66,21 @@ def list_files(repo: str, revision: str | None) -> list[str]:
         return []
 
 
+@cache
+def num_parameters(repo: str, revision: str | None) -> int | None:
+    """Numbers in a repository's safetensors files, from their headers; None if the hub cannot tell."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, NotASafetensorsRepoError, SafetensorsParsingError
+
+    if _unreachable:
+        return None
+    try:
+        metadata = HfApi().get_safetensors_metadata(repo, revision=revision)
+    except (HfHubHTTPError, NotASafetensorsRepoError, SafetensorsParsingError, OSError):
+        return None
+    return sum(metadata.parameter_count.values()) or None
+
+
 def cached_models() -> list[str]:
     """Ids of the models in the local cache."""
     from huggingface_hub import scan_cache_dir

@@ -7,6 +7,13 @@ from typing import Annotated
 
 import typer
 
+WITHOUT = """
+Without a drafter: n-gram lookup and suffix decoding need none and are what `auto` takes
+    slipstream serve {target}
+or make one for this target
+    slipstream train {target} --method eagle
+"""
+
 
 def pair(
     target: Annotated[str, typer.Argument(help="The target: a folder or Hugging Face id.")],
@@ -45,6 +52,7 @@ def pair(
     console = Console(highlight=False)
     if not candidates:
         console.print("no candidates found; name some with --among DIR_OR_ID")
+        console.print(WITHOUT.format(target=target), highlight=False)
         raise typer.Exit(1)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for column in ("drafter", "method", "size", "best K", "predicted"):
@@ -62,4 +70,6 @@ def pair(
     console.print(
         f"\npredicted at an assumed acceptance rate of {acceptance:.2f}, one request at a time", style="dim"
     )
+    if not any(c.compatible for c in candidates):
+        console.print(WITHOUT.format(target=target))
     raise typer.Exit(0 if any(c.compatible for c in candidates) else 1)

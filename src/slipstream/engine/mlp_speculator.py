@@ -95,5 +95,9 @@ def load_mlp_speculator(folder: str, dtype: torch.dtype, device: torch.device) -
     missing = [name for name in model.state_dict() if name not in weights]
     if missing:
         raise CheckpointError(f"{folder}: the MLP speculator lacks {', '.join(missing[:3])}")
+    if model.token_map is not None:
+        tokens = weights["token_map"]
+        if int(tokens.min()) < 0 or int(tokens.max()) >= config["vocab_size"]:
+            raise CheckpointError(f"{folder}: token_map names tokens outside of the vocabulary")
     model.load_state_dict({name: weights[name] for name in model.state_dict()}, assign=True)
     return model.to(device).eval()

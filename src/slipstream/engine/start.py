@@ -11,6 +11,7 @@ from slipstream.config import Choice, Deployment
 from slipstream.config.deployment import read_config_file
 from slipstream.engine import environment
 from slipstream.engine.arguments import engine_arguments
+from slipstream.engine.drafter_files import with_files_here
 from slipstream.engine.patches import when_configured
 from slipstream.engine.plugin import register
 from slipstream.engine.report import report_choice, report_engine
@@ -58,10 +59,10 @@ def _prepared(
 
     A set-up that does not work is refused here, before vLLM is imported.
     """
-    choice = examination.require_sound()
+    choice, done = with_files_here(examination.require_sound())
     _, platform = installed_vllm()
     surroundings = _surroundings(deployment, choice, platform)
-    report_choice(choice, examination.warned, surroundings, notes)
+    report_choice(choice, examination.warned, surroundings, [*notes, *done])
     with environment.applied(surroundings), when_configured(report_engine):
         register()
         yield engine_arguments(choice, platform, deployment.additional_config)

@@ -13,20 +13,23 @@ from rich.text import Text
 
 from slipstream.errors import ConfigError
 
-PATH = "/slipstream/plan"
+PATH = "/v1/slipstream/plan"
 BAR = 30
 LEVELS = " ▁▂▃▄▅▆▇█"
 
 
-def fetch(url: str) -> dict[str, Any]:
+def fetch(url: str, api_key: str | None = None) -> dict[str, Any]:
     """The report of the server at `url`."""
     address = url.rstrip("/").removesuffix("/v1") + PATH
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     try:
-        with urllib.request.urlopen(address, timeout=10) as answer:
+        with urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=10) as answer:
             report: dict[str, Any] = json.load(answer)
     except urllib.error.HTTPError as error:
+        if error.code == 401:
+            raise ConfigError(f"{address} wants a key: --api-key") from None
         raise ConfigError(
-            f"{address} answers {error.code}: it is no server that drafts with Slipstream's proposers "
+            f"{address} answers {error.code}: it is no server that composes proposers or plans a drafter "
             "(start it with: slipstream serve MODEL)"
         ) from None
     except (OSError, ValueError) as error:

@@ -16,9 +16,11 @@ def check_drafter_files(setup: Setup) -> Iterator[Finding]:
         return
     yield Finding("drafter", Status.PASS, describe(drafter))
     if drafter.has_only_pickled_weights:
-        reason = f"{drafter.name} has pickled weights only, and unpickling can run anything"
-        fix = "convert them: torch.load(file, weights_only=True), then safetensors.torch.save_file"
-        yield Finding("drafter", Status.FAIL, reason, fix)
+        reason = (
+            f"{drafter.name} has pickled weights only; when it starts they are read as plain tensors "
+            "(weights_only=True) and kept as safetensors in Slipstream's cache"
+        )
+        yield Finding("drafter", Status.PASS, reason)
 
 
 def check_training(setup: Setup) -> Iterator[Finding]:
@@ -124,7 +126,11 @@ def check_size(setup: Setup) -> Iterator[Finding]:
         return
     ratio = drafter.num_parameters / target.num_parameters
     reason = f"the drafter is {ratio:.1%} of the target's size; usual are 1% to {USUAL_SIZE_RATIO:.0%}"
-    if ratio > USUAL_SIZE_RATIO:
+    if ratio > 1:
+        reason = f"the drafter has {ratio:.1f} times as many parameters as the target: it can only lose"
+        fix = "take a drafter that is much smaller (slipstream pair), or change the two about"
+        yield Finding("size", Status.FAIL, reason, fix)
+    elif ratio > USUAL_SIZE_RATIO:
         # Break-even: K passes of relative cost c must bring more than c*K tokens.
         fix = f"take a smaller drafter; this one must have over {ratio:.0%} of its tokens accepted to pay"
         yield Finding("size", Status.WARN, reason, fix)

@@ -98,8 +98,6 @@ def _judge(target: Checkpoint, vocabulary: Vocabulary | None, name: str, accepta
 
 def _why_not(target: Checkpoint, vocabulary: Vocabulary | None, drafter: Checkpoint, method: str) -> str:
     """Why `drafter` cannot draft for `target`; empty if it can."""
-    if drafter.has_only_pickled_weights:
-        return "pickled weights only; convert them to safetensors"
     if method != "draft_model":
         return why_head_does_not_fit(target, drafter)
     if not drafter.generates_text:
