@@ -14,6 +14,7 @@ import pytest
 from slipstream.config import Deployment
 from slipstream.config.forms import VLLM_KEYS
 from slipstream.config.speculation import MAX_DRAFT_TOKENS
+from slipstream.engine.patches import PATCHED, why_not_patched
 from slipstream.engine.runner import Kept
 
 
@@ -55,6 +56,7 @@ def _has(found: Any, name: str) -> bool:
     return name in fields or hasattr(found, name)
 
 
+ARGUMENTS = [field.name for field in dataclasses.fields(Deployment) if field.name != "platform"]  # ours
 CONTRACT = (
     # slipstream.engine.start, .sampling
     Reliance("vllm:LLM", has=("generate", "chat", "get_metrics")),
@@ -66,11 +68,14 @@ CONTRACT = (
     Reliance("vllm.logger:configure_logging_from_args", parameters=("args",)),
     Reliance(
         "vllm.engine.arg_utils:EngineArgs",
-        has=("speculative_config", "disable_log_stats", *(f.name for f in dataclasses.fields(Deployment))),
+        has=("speculative_config", "disable_log_stats", *ARGUMENTS),
     ),
     Reliance("vllm.utils.argparse_utils:FlexibleArgumentParser", has=("parse_args",)),
     # slipstream.engine.arguments: what is sent must be known
     Reliance("vllm.config:SpeculativeConfig", has=tuple(sorted(VLLM_KEYS))),
+    # slipstream.engine.profile
+    Reliance("vllm.distributed.parallel_state:get_world_group", parameters=()),
+    Reliance("vllm.distributed.parallel_state:GroupCoordinator.broadcast_object", parameters=("obj", "src")),
     # slipstream.engine.patches
     Reliance(
         "vllm.engine.arg_utils:EngineArgs.create_engine_config", parameters=("usage_context", "headless")
@@ -310,6 +315,11 @@ def test_a_missing_symbol_is_named() -> None:
         Reliance("vllm:LLM", has=("fly",)).check()
     with pytest.raises(AssertionError, match=r"cli_env_setup takes \(\), not \('argv',\)"):
         Reliance("vllm.entrypoints.serve.utils.api_utils:cli_env_setup", parameters=("argv",)).check()
+
+
+@pytest.mark.parametrize("path", PATCHED)
+def test_what_is_patched_is_what_the_patch_was_written_for(path: str) -> None:
+    assert why_not_patched(path, PATCHED[path]) == ""
 
 
 def test_every_option_of_vllms_form_is_known() -> None:

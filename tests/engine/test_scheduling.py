@@ -1,5 +1,7 @@
 """Our scheduler on vLLM's own, without workers: what is drafted, and when."""
 
+import random
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
@@ -14,8 +16,11 @@ PROMPT = [5, 6, 7, 8, 9, 10, 11, 5, 6, 7]  # ends as it began
 EXECUTOR = SimpleNamespace(collective_rpc=lambda *args, **kwargs: [None])
 
 
-def scheduler(model: str, stages: int = 1, **settings: Any) -> Any:
-    """With n-gram lookup, and as many pipeline stages."""
+NGRAM = {"ngram": {"min": 2, "max": 5}}
+
+
+def scheduler(model: str, stages: int = 1, free: Any = NGRAM, num_blocks: int = 100, **settings: Any) -> Any:
+    """With n-gram lookup, or other free proposers, and as many pipeline stages and blocks of KV cache."""
     from vllm.config import (
         CacheConfig,
         ModelConfig,
@@ -31,7 +36,7 @@ def scheduler(model: str, stages: int = 1, **settings: Any) -> Any:
 
     target = ModelConfig(model=model, skip_tokenizer_init=True, dtype="float32", max_model_len=512)
     cache = CacheConfig(block_size=16, enable_prefix_caching=True)
-    cache.num_gpu_blocks = 100
+    cache.num_gpu_blocks = num_blocks
     config = VllmConfig(
         model_config=target,
         cache_config=cache,
@@ -44,11 +49,11 @@ def scheduler(model: str, stages: int = 1, **settings: Any) -> Any:
             method="custom_class", model="slipstream.engine.drafters.NoDrafter", num_speculative_tokens=4,
             target_model_config=target, target_parallel_config=ParallelConfig(),
         ),
-        additional_config=Settings(free={"ngram": {"min": 2, "max": 5}}, **settings).as_dict(),
+        additional_config=Settings(free=free, **settings).as_dict(),
     )  # fmt: skip
     attention = FullAttentionSpec(block_size=16, num_kv_heads=1, head_size=1, dtype=torch.float32)
     blocks = KVCacheConfig(
-        num_blocks=100, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["layer"], attention)]
+        num_blocks=num_blocks, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["layer"], attention)]
     )
     return Scheduler(
         vllm_config=config, kv_cache_config=blocks, block_size=16,
@@ -132,3 +137,105 @@ def test_a_later_turn_of_the_user_is_not_shared(tiny_llama: str) -> None:
     ours.draft(EXECUTOR)
     assert [call.args[0].num_prompt_tokens for call in told.start.mock_calls] == [10, 13]
     assert [call.args[0] for call in told.forget.mock_calls] == ["r"]
+
+
+class Crowd:
+    """Requests that come and go, and a model whose next token follows from the last two."""
+
+    def __init__(self, ours: Any, seed: int) -> None:
+        self.ours = ours
+        self.random = random.Random(seed)
+        self.running: dict[str, Any] = {}
+        self.finished: list[Any] = []
+        self.started = self.cancelled = self.preempted = self.drafted = 0
+
+    @staticmethod
+    def next_token(tokens: Sequence[int]) -> int:
+        return 5 + (3 * tokens[-1] + tokens[-2]) % 23
+
+    def join(self) -> None:
+        from vllm import SamplingParams
+        from vllm.utils.hashing import sha256
+        from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+        from vllm.v1.request import Request
+
+        init_none_hash(sha256)
+        hashes = get_request_block_hasher(16, sha256)
+        sampling = SamplingParams(max_tokens=self.random.randint(20, 150), temperature=0, ignore_eos=True)
+        prompt = [self.random.randint(5, 27) for _ in range(self.random.randint(5, 60))]
+        self.started += 1
+        name = f"r{self.started}"
+        self.running[name] = Request(
+            name, prompt, sampling_params=sampling, pooling_params=None, block_hasher=hashes
+        )
+        self.ours.add_request(self.running[name])
+
+    def cancel(self) -> None:
+        from vllm.v1.request import RequestStatus
+
+        name = self.random.choice(list(self.running))
+        self.ours.finish_requests([name], RequestStatus.FINISHED_ABORTED)
+        del self.running[name]
+        self.cancelled += 1
+
+    def step(self) -> None:
+        from vllm.v1.outputs import ModelRunnerOutput
+
+        output = self.ours.schedule()
+        self.preempted += len(output.preempted_req_ids or ())
+        names = list(output.num_scheduled_tokens)
+        if self.running and self.random.random() < 0.1:
+            self.cancel()  # while the step is under way
+        written = [self.write(name, output.scheduled_spec_decode_tokens.get(name, [])) for name in names]
+        rows = {name: row for row, name in enumerate(names)}
+        self.ours.update_from_output(
+            output, ModelRunnerOutput(req_ids=names, req_id_to_index=rows, sampled_token_ids=written)
+        )
+        self.ours.draft(EXECUTOR)
+        for name in [name for name, request in self.running.items() if request.is_finished()]:
+            self.finished.append(self.running.pop(name))
+
+    def write(self, name: str, drafts: Sequence[int]) -> list[int]:
+        request = self.ours.requests.get(name)
+        if request is None or request.is_prefill_chunk:
+            return []
+        self.drafted += len(drafts)
+        tokens, written = list(request.all_token_ids), []
+        for draft in [*drafts, None]:
+            written.append(self.next_token(tokens))
+            tokens.append(written[-1])
+            if written[-1] != draft:
+                break
+        return written
+
+
+def test_nothing_is_left_of_cancelled_and_preempted_requests(tiny_llama: str) -> None:
+    """1,000 cancels at random moments, 200 preemptions and more; the others write what the model would."""
+    suffix = {
+        "share": False, "share_prompts": False, "max_tokens": 1000, "max_age": 60.0, "per_matched_token": 1.0,
+    }  # fmt: skip
+    ours = scheduler(tiny_llama, free={**NGRAM, "suffix": suffix}, num_blocks=50)
+    crowd = Crowd(ours, seed=0)
+    while crowd.cancelled < 1000 or crowd.preempted < 200:
+        while len(crowd.running) < 24:
+            crowd.join()
+        for _ in range(crowd.random.choice((0, 0, 0, 1))):
+            crowd.cancel()
+        crowd.step()
+    while crowd.running:
+        crowd.step()
+    assert len(crowd.finished) > 100
+    assert crowd.drafted > 1000
+    for request in crowd.finished:
+        tokens = list(request.prompt_token_ids)
+        for _ in range(request.max_tokens):
+            tokens.append(crowd.next_token(tokens))
+        assert list(request.all_token_ids) == tokens
+    composer = ours._composer
+    of_proposers = [state for p in composer._all for state in vars(p).values() if isinstance(state, dict)]
+    assert len(of_proposers) >= 2
+    kept = [ours._watched, ours._pinned, composer._running, *of_proposers]
+    assert [len(state) for state in kept] == [0] * len(kept)
+    assert ours.requests == {}
+    assert ours._failures == 0
+    assert composer.faults.counts == {}

@@ -16,6 +16,7 @@ from vllm.v1.core.sched.scheduler import Scheduler as VllmScheduler
 from vllm.v1.outputs import DraftTokenIds
 
 from slipstream.drafting.calibration import Calibration, Record
+from slipstream.engine.patches import answer_for_the_scheduler
 from slipstream.engine.planning import Plans, stated_survival
 from slipstream.engine.wishes import AUTO, OFF, wish_of
 from slipstream.planning.planner import Planner
@@ -34,10 +35,13 @@ class PlansAhead(Plans):
         self._records: dict[str, Record] = {}
         self._planned: dict[str, int] = {}  # for each request, in the last step that had it
         self._since_drafts = 0  # steps
+        self._counts = {"drafts": 0, "draft_tokens": 0, "accepted_tokens": 0}
+        self._steps = 0
         self._begun: float | None = None
         self._stated = stated_survival(self.num_spec_tokens)
         # Else vLLM pads a request that joins with one token to the full K, and counts the padding as drafts.
         self.dynamic_sd_lookup = [self.num_spec_tokens] * (self.scheduler_config.max_num_seqs + 1)
+        answer_for_the_scheduler()
 
     def _update_after_schedule(self: Any, scheduler_output: Any) -> None:
         if scheduler_output.num_scheduled_tokens:
@@ -87,9 +91,13 @@ class PlansAhead(Plans):
             for request_id, row in model_runner_output.req_id_to_index.items()
         }
         verified = {r: len(drafts) for r, drafts in scheduler_output.scheduled_spec_decode_tokens.items()}
+        pinned_drafts = pinned_tokens = 0
         for request_id, count in verified.items():
             if count and written.get(request_id) and request_id in self._records:
                 accepted = written[request_id] - 1
+                self._count(count, accepted)
+                if wish_of(self.requests.get(request_id)) != AUTO:
+                    pinned_drafts, pinned_tokens = pinned_drafts + count, pinned_tokens + accepted
                 judged = min(count, accepted + 1)
                 stated = self._stated[:count]
                 believed = self._calibration.survival("drafter", stated)
@@ -98,8 +106,27 @@ class PlansAhead(Plans):
         now = time.perf_counter()
         if self._begun is not None and written:
             step = self._described(scheduler_output)
-            self._planner.measured(step, now - self._begun, 0.0, sum(written.values()))
+            tokens = sum(written.values())
+            self._planner.measured(step, now - self._begun, 0.0, tokens, pinned_drafts, pinned_tokens)
         self._begun = now
+        self._steps += 1
+
+    def _count(self: Any, drafted: int, accepted: int) -> None:
+        self._counts["drafts"] += 1
+        self._counts["draft_tokens"] += drafted
+        self._counts["accepted_tokens"] += accepted
+
+    def report(self: Any) -> dict[str, Any]:
+        """Counts since the engine's start, and what the planner believes; as of composed proposers."""
+        return {
+            **{what: {"drafter": count} for what, count in self._counts.items()},
+            "faults": [],
+            "off": [],
+            "failures": self._failures,
+            "steps": self._steps,
+            "acceptance": self._calibration.report(),
+            "planner": self._planner.report(),
+        }
 
     def _free_request(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
         self._records.pop(request.request_id, None)

@@ -1,7 +1,13 @@
-"""What Slipstream adds to the server: GET /slipstream/plan, which `slipstream explain` shows (numbers only,
-nothing of anybody's text); and the canary, if it was asked for."""
+"""What Slipstream adds to the server: GET /v1/slipstream/plan, which `slipstream explain` shows (numbers,
+nothing of anybody's text); and the canary, if it was asked for.
 
+Under /v1, because vLLM's API key guards what is there and nothing else.
+"""
+
+import asyncio
 import os
+import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from fastapi import FastAPI, HTTPException
@@ -10,6 +16,25 @@ from starlette.requests import Request
 from slipstream.engine.settings import SHADOW_VARIABLE
 from slipstream.engine.shadow import Shadow
 from slipstream.ops.explain import PATH
+
+MOST_OFTEN = 1.0  # seconds between two reports, which the engine's own thread writes
+
+
+class Reports:
+    """Asks for a report at most once a second, however many want it."""
+
+    def __init__(self, ask: Callable[[], Awaitable[dict[str, Any]]]) -> None:
+        self._ask = ask
+        self._asking = asyncio.Lock()
+        self._report: dict[str, Any] = {}
+        self._asked_at = -MOST_OFTEN
+
+    async def latest(self) -> dict[str, Any]:
+        async with self._asking:
+            if time.monotonic() - self._asked_at >= MOST_OFTEN:
+                self._report = await self._ask()
+                self._asked_at = time.monotonic()
+            return self._report
 
 
 class PlanEndpoint:
@@ -21,14 +46,20 @@ class PlanEndpoint:
     def attach_router(self, app: FastAPI) -> None:
         @app.get(PATH)
         async def plan(request: Request) -> dict[str, Any]:
-            engine = request.app.state.slipstream_engine
-            try:
-                report: dict[str, Any] = await engine.engine_core.call_utility_async("drafting_report")
-            except Exception as error:
-                raise HTTPException(404, "this engine does not draft with Slipstream's proposers") from error
+            reports: Reports = request.app.state.slipstream_reports
+            report = await reports.latest()
+            if not report:
+                raise HTTPException(404, "this engine neither composes nor plans; nothing is to be told")
             return report
 
     async def init_state(self, engine_client: Any, state: Any, args: Any) -> None:
-        state.slipstream_engine = engine_client
+        async def ask() -> dict[str, Any]:
+            try:
+                report: dict[str, Any] = await engine_client.engine_core.call_utility_async("drafting_report")
+            except Exception:  # an engine with another scheduler knows of no such report
+                return {}
+            return report
+
+        state.slipstream_reports = Reports(ask)
         if share := float(os.environ.get(SHADOW_VARIABLE, 0)):
             engine_client.generate = Shadow(engine_client, share).generate

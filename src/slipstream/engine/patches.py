@@ -3,9 +3,12 @@
 Preferred, in this order: an official hook, a subclass by dotted path, a patch here.
 """
 
+import importlib
+import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import reduce, wraps
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +16,46 @@ from slipstream.engine.wishes import KEY, parse
 
 if TYPE_CHECKING:
     import torch
+
+PATCHED: dict[str, tuple[str, ...]] = {}
+"""What is replaced, and the parameters that it has in the vLLM that the patch was written for."""
+
+
+def replaces(path: str, *parameters: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
+    """Apply a patch only if vLLM's `path` (module:attribute.attribute) takes these parameters. Where another
+    build of vLLM differs, it is left as it is, and that is said."""
+    PATCHED[path] = parameters
+
+    def decorate(patch: Callable[[], None]) -> Callable[[], None]:
+        @wraps(patch)
+        def checked() -> None:
+            if reason := why_not_patched(path, parameters):
+                from vllm.logger import init_logger
+
+                init_logger("vllm.slipstream").warning_once(
+                    "%s stays off: %s; Slipstream was written for another build of vLLM",
+                    patch.__name__,
+                    reason,
+                )
+            else:
+                patch()
+
+        return checked
+
+    return decorate
+
+
+def why_not_patched(path: str, parameters: tuple[str, ...]) -> str:
+    """Return how vLLM's symbol differs from the one that was patched; empty if it does not, or is ours."""
+    module, _, attributes = path.partition(":")
+    try:
+        found: Any = reduce(getattr, attributes.split("."), importlib.import_module(module))
+    except (ImportError, AttributeError):
+        return f"vLLM has no {path}"
+    if getattr(found, "of_slipstream", False):
+        return ""
+    takes = tuple(inspect.signature(found).parameters)
+    return "" if takes == parameters else f"{path} takes ({', '.join(takes)}), not ({', '.join(parameters)})"
 
 
 @contextmanager
@@ -43,6 +86,10 @@ def when_configured(tell: Callable[[Any], None]) -> Iterator[None]:
         EngineArgs.create_engine_config = original
 
 
+@replaces(
+    "vllm.v1.sample.rejection_sampler:expand_batch_to_tokens",
+    "x", "cu_num_tokens", "num_tokens", "replace_from", "replace_to",
+)  # fmt: skip
 def mend_expand_batch_to_tokens() -> None:
     """Make sampling with speculation right on CPU. Call it in every worker, before the first step.
 
@@ -71,6 +118,7 @@ def _expand_batch_to_tokens(
     return x.masked_fill(x == replace_from, replace_to).repeat_interleave(counts, output_size=num_tokens)
 
 
+@replaces("vllm.v1.sample.ops.topk_topp_sampler:apply_top_k_only", "logits", "k")
 def mend_top_k_of_nothing() -> None:
     """Keep the engine alive on CPU when a request has a top-k and the step has no draft token to verify.
 
@@ -84,9 +132,11 @@ def mend_top_k_of_nothing() -> None:
     def apply_top_k_only(logits: "torch.Tensor", k: "torch.Tensor") -> "torch.Tensor":
         return original(logits, k) if logits.shape[0] else logits
 
+    apply_top_k_only.of_slipstream = True  # type: ignore[attr-defined]
     topk_topp_sampler.apply_top_k_only = apply_top_k_only
 
 
+@replaces("vllm.triton_utils.dispatcher:_rebind_kernels", "overrides")
 def mend_kernel_search() -> None:
     """Let a worker start on CPU in a process that has numba loaded.
 
@@ -111,6 +161,7 @@ def mend_kernel_search() -> None:
     dispatcher._rebind_kernels = rebind_kernels
 
 
+@replaces("vllm.v1.engine.core:EngineCore.post_step", "self", "model_executed")
 def draft_after_every_step() -> None:
     """Let our scheduler draft once the target has written, with the executor at hand.
 
@@ -132,11 +183,21 @@ def draft_after_every_step() -> None:
 
     post_step.of_slipstream = True  # type: ignore[attr-defined]
     EngineCore.post_step = post_step
-    EngineCore.drafting_report = lambda self: self.scheduler.report()  # what `engine.report` asks for
 
 
+def answer_for_the_scheduler() -> None:
+    """Let the engine be asked for its scheduler's report (`engine.report`, `engine.endpoint`).
+
+    Why: vLLM 0.32 calls methods of the engine by name from outside, not those of its scheduler.
+    """
+    from vllm.v1.engine.core import EngineCore
+
+    EngineCore.drafting_report = lambda self: self.scheduler.report()
+
+
+@replaces("vllm.plugins:load_endpoint_plugins", "supported_tasks")
 def serve_the_plan() -> None:
-    """Add `GET /slipstream/plan` to the server. Call it in the process that serves.
+    """Add `GET /v1/slipstream/plan` to the server. Call it in the process that serves.
 
     Why: vLLM 0.32 loads endpoint plugins only if they are named in VLLM_PLUGINS, and then loads no other
     plugin of any kind that is not named there too.
@@ -157,6 +218,9 @@ def serve_the_plan() -> None:
     plugins.load_endpoint_plugins = load_endpoint_plugins
 
 
+@replaces(
+    "vllm.v1.engine.input_processor:InputProcessor.__init__", "self", "vllm_config", "renderer", "mm_registry"
+)
 def accept_all_sampling() -> None:
     """Do not refuse requests with min_p or logit_bias where our scheduler runs.
 
@@ -179,6 +243,12 @@ def accept_all_sampling() -> None:
     InputProcessor.__init__ = init
 
 
+@replaces(
+    "vllm.v1.engine.input_processor:InputProcessor.process_inputs",
+    "self", "request_id", "prompt", "params", "supported_tasks", "arrival_time", "lora_request",
+    "tokenization_kwargs", "trace_headers", "priority", "data_parallel_rank", "resumable", "session_id",
+    "kv_hints",
+)  # fmt: skip
 def refuse_unknown_wishes() -> None:
     """Refuse a request whose `speculate` says nothing that we know, where requests come in.
 
@@ -206,6 +276,10 @@ def refuse_unknown_wishes() -> None:
     InputProcessor.process_inputs = process_inputs
 
 
+@replaces(
+    "vllm.v1.worker.gpu_model_runner:build_logitsprocs",
+    "vllm_config", "device", "is_pin_memory", "is_pooling_model", "custom_logitsprocs",
+)  # fmt: skip
 def keep_all_logits_processors() -> None:
     """Give the runner min_p and logit_bias also when it speculates; for requests without drafts they work.
 
@@ -226,9 +300,15 @@ def keep_all_logits_processors() -> None:
             make(vllm_config, device, is_pin_memory) for make in BUILTIN_LOGITS_PROCESSORS
         )
 
+    build_logitsprocs.of_slipstream = True  # type: ignore[attr-defined]
     gpu_model_runner.build_logitsprocs = build_logitsprocs
 
 
+@replaces(
+    "vllm.v1.sample.rejection_sampler:sample_recovered_tokens",
+    "max_spec_len", "num_draft_tokens", "cu_num_draft_tokens", "draft_token_ids", "draft_probs",
+    "target_probs", "sampling_metadata", "device", "use_fp64_gumbel",
+)  # fmt: skip
 def recover_only_where_drafts_are() -> None:
     """Draw the noise for recovered tokens only for requests that have draft tokens. Call it in every worker.
 
@@ -266,4 +346,5 @@ def recover_only_where_drafts_are() -> None:
             use_fp64_gumbel,
         )
 
+    sample_recovered_tokens.of_slipstream = True  # type: ignore[attr-defined]
     rejection_sampler.sample_recovered_tokens = sample_recovered_tokens

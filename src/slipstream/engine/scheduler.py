@@ -17,7 +17,7 @@ from vllm.v1.outputs import DraftTokenIds
 from slipstream.drafting.base import Draft, Proposer, RequestInfo
 from slipstream.drafting.composer import EVERYTHING, Chosen, Composer
 from slipstream.drafting.registry import make_proposer
-from slipstream.engine.patches import draft_after_every_step
+from slipstream.engine.patches import answer_for_the_scheduler, draft_after_every_step
 from slipstream.engine.planning import Plans, logger, stated_survival
 from slipstream.engine.settings import Settings
 from slipstream.engine.wishes import AUTO, OFF, wish_of
@@ -107,6 +107,7 @@ class Scheduler(Plans, VllmScheduler):
         # for one token with K drafts that cannot be right (it does so for CUDA graphs of one shape).
         self.dynamic_sd_lookup = [self.num_spec_tokens] * (self.max_num_running_reqs + 1)
         draft_after_every_step()
+        answer_for_the_scheduler()
 
     # ---- vLLM's steps, and their times ----
 

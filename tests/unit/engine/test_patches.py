@@ -1,0 +1,60 @@
+"""Patches of a vLLM that differs from the one they were written for."""
+
+import logging
+import sys
+from types import ModuleType
+
+import pytest
+
+pytest.importorskip("vllm")
+
+from slipstream.engine import patches
+from slipstream.engine.patches import replaces, why_not_patched
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    module = ModuleType("some_engine")
+
+    def step(requests: int, budget: int) -> str:
+        return "vLLM's"
+
+    module.step = step  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "some_engine", module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("parameters", "result", "said"),
+    [
+        (("requests", "budget"), "ours", ""),
+        (("requests",), "vLLM's", "takes (requests, budget), not (requests)"),
+    ],
+)
+def test_a_patch_of_another_signature_stays_off(
+    engine: ModuleType, parameters: tuple[str, ...], result: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patches, "PATCHED", {})
+    warnings: list[str] = []
+    from vllm.logger import init_logger
+
+    logger = init_logger("vllm.slipstream")
+    handler = logging.Handler()
+    monkeypatch.setattr(handler, "emit", lambda record: warnings.append(record.getMessage()))
+    logger.addHandler(handler)
+
+    @replaces("some_engine:step", *parameters)
+    def patch_the_step() -> None:
+        engine.step = lambda requests, budget: "ours"  # type: ignore[attr-defined]
+
+    patch_the_step()
+    logger.removeHandler(handler)
+    assert engine.step(1, 2) == result
+    assert [said in warning and "patch_the_step stays off" in warning for warning in warnings] == [
+        True
+    ] * bool(said)
+
+
+def test_what_is_gone_is_named(engine: ModuleType) -> None:
+    assert why_not_patched("some_engine:run", ()) == "vLLM has no some_engine:run"
+    assert why_not_patched("no_engine:run", ()) == "vLLM has no no_engine:run"
