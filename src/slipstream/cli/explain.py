@@ -9,6 +9,10 @@ import typer
 
 def explain(
     url: Annotated[str, typer.Option(help="The server.")] = "http://127.0.0.1:8000",
+    api_key: Annotated[
+        str | None,
+        typer.Option(help="Of the server.", envvar="OPENAI_API_KEY", show_default=False, show_envvar=True),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
     """Show what the planner of a running server believes, and why it chose its last plans.
@@ -19,7 +23,7 @@ def explain(
     """
     from slipstream.ops.explain import fetch, render
 
-    report = fetch(url)
+    report = fetch(url, api_key)
     if as_json:
         sys.stdout.write(json.dumps(report, indent=2) + "\n")
         return
