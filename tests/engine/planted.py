@@ -155,7 +155,7 @@ class ForgetfulWorker(SkippingWorker):
 
     def init_device(self) -> None:
         super().init_device()
-        DrafterCache.catch_up = lambda self, kept, rows: None  # type: ignore[method-assign]
+        DrafterCache.catch_up = lambda self, kept, rows: set(rows)  # type: ignore[method-assign]
 
 
 class WrongRecoveryWorker(PrefersTheBestWorker):

@@ -16,7 +16,7 @@ from slipstream.checkpoints import (
     read_vocabulary,
 )
 from slipstream.config.deployment import Deployment, opaque_reason
-from slipstream.config.speculation import Drafter, Ngram, SpeculationConfig, Suffix
+from slipstream.config.speculation import MAX_DRAFT_TOKENS, Drafter, Ngram, SpeculationConfig, Suffix
 from slipstream.config.support import reason_to_stay_out
 from slipstream.errors import CheckpointError, ConfigError
 
@@ -50,6 +50,8 @@ class Choice:
     """How much is drafted and verified is decided at every step."""
     ahead: bool = False
     """It is vLLM's own drafter that is planned, a step ahead."""
+    max_requested_tokens: int = MAX_DRAFT_TOKENS
+    """Draft tokens that a request may ask for itself."""
     share: str = "off"
     """Between whose requests the suffix proposer shares text."""
     vllm: Mapping[str, Any] = field(default_factory=dict)
@@ -104,6 +106,7 @@ def choose(config: SpeculationConfig, deployment: Deployment, target: Checkpoint
         why,
         free=_free_proposers(config),
         plans=plans,
+        max_requested_tokens=config.max_requested_tokens,
         share=_share(config),
         **common,
     )
@@ -190,6 +193,7 @@ def _choose_drafter(
         free=free,
         plans=plans,
         ahead=ahead,
+        max_requested_tokens=config.max_requested_tokens,
         share=_share(config),
         vllm=options,
     )

@@ -103,6 +103,9 @@ class SpeculationConfig(_Options):
     """`auto` lets Slipstream decide, `fixed` always drafts `num_draft_tokens`, `off` never drafts."""
     num_draft_tokens: int | None = Field(default=None, ge=1, le=MAX_DRAFT_TOKENS)
     """K, the draft tokens per request and step: exactly so many in `fixed`, at most in `auto`."""
+    max_requested_tokens: int = Field(default=MAX_DRAFT_TOKENS, ge=0, le=MAX_DRAFT_TOKENS)
+    """Draft tokens per step that a request may ask for itself (`vllm_xargs: {"speculate": K}`), at most; 0:
+    such a request is treated as all others. `off` is always granted."""
     drafter: Drafter | None = None
     ngram: Ngram | None = None
     suffix: Suffix | None = None

@@ -18,6 +18,7 @@ from vllm.v1.outputs import DraftTokenIds
 from slipstream.drafting.calibration import Calibration, Record
 from slipstream.engine.patches import answer_for_the_scheduler
 from slipstream.engine.planning import Plans, stated_survival
+from slipstream.engine.settings import Settings
 from slipstream.engine.wishes import AUTO, OFF, wish_of
 from slipstream.planning.planner import Planner
 from slipstream.planning.step_cost import Step, StepCost
@@ -30,6 +31,7 @@ class PlansAhead(Plans):
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._most_requested = Settings.of(self.vllm_config).max_requested_tokens
         self._planner = Planner(StepCost())
         self._calibration = Calibration()
         self._records: dict[str, Record] = {}
@@ -59,7 +61,7 @@ class PlansAhead(Plans):
 
     def plan(self: Any, request_ids: list[str]) -> dict[str, int]:
         """How many draft tokens each of these requests has verified in its next step."""
-        wishes = {request_id: wish_of(self.requests.get(request_id)) for request_id in request_ids}
+        wishes = {r: wish_of(self.requests.get(r), self._most_requested) for r in request_ids}
         may = [request_id for request_id, wish in wishes.items() if wish != OFF]
         factors = np.array([self._records.setdefault(r, Record()).factor for r in may])
         rows = np.tile(self._stated, (len(may), 1))
@@ -96,7 +98,7 @@ class PlansAhead(Plans):
             if count and written.get(request_id) and request_id in self._records:
                 accepted = written[request_id] - 1
                 self._count(count, accepted)
-                if wish_of(self.requests.get(request_id)) != AUTO:
+                if wish_of(self.requests.get(request_id), self._most_requested) != AUTO:
                     pinned_drafts, pinned_tokens = pinned_drafts + count, pinned_tokens + accepted
                 judged = min(count, accepted + 1)
                 stated = self._stated[:count]

@@ -33,6 +33,9 @@ def engine_arguments(
         asynchronous = platform != "cpu"  # where vLLM schedules ahead by itself
         ours["scheduler_cls"] = AHEAD_ASYNC_SCHEDULER if asynchronous else AHEAD_SCHEDULER
         ours["async_scheduling"] = asynchronous
+    if choice.ahead:
+        asked = Settings(max_requested_tokens=choice.max_requested_tokens)
+        ours["additional_config"] = {**(additional_config or {}), **asked.as_dict()}
     if choice.composes:
         ours["worker_cls"] = CPU_WORKER if platform == "cpu" else GPU_WORKER
         ours["additional_config"] = {**(additional_config or {}), **settings(choice).as_dict()}
@@ -47,6 +50,7 @@ def settings(choice: Choice) -> Settings:
         drafter=(choice.method or "") if choice.drafter else "",
         mlp_speculator=str(mlp.folder) if mlp else "",
         plans=choice.plans,
+        max_requested_tokens=choice.max_requested_tokens,
         share=choice.share,
     )
 

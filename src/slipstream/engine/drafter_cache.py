@@ -47,14 +47,19 @@ class DrafterCache:
             if self._filled_to(row, start) == start:
                 self._mark(row, start, end)
 
-    def catch_up(self, kept: Any, rows: list[int]) -> None:
-        """Run the drafter over what it has missed of these requests, up to this step."""
+    def catch_up(self, kept: Any, rows: list[int]) -> set[int]:
+        """Run the drafter over what it has missed of these requests, up to this step, in one pass of no more
+        tokens than a step of vLLM may have; where least is missing first. Return the rows that miss nothing
+        now; the others go on in the next call."""
         starts = {row: start for row, start, _ in self._spans(kept.scheduler_output)}
         missed = [(row, self._filled_to(row, starts[row]), starts[row]) for row in rows]
-        for portion in _portions([m for m in missed if m[1] < m[2]], self._runner.drafter.max_num_tokens):
+        missed = sorted((m for m in missed if m[1] < m[2]), key=lambda m: m[2] - m[1])
+        portion = _first_tokens(missed, self._runner.drafter.max_num_tokens)
+        if portion:
             self._run(kept.common_attn_metadata, portion)
-            for row, start, end in portion:
-                self._mark(row, start, end)
+        for row, start, end in portion:
+            self._mark(row, start, end)
+        return set(rows) - ({row for row, _, _ in missed} - {m[0] for m in missed if m in portion})
 
     def _spans(self, scheduler_output: Any) -> list[Span]:
         """What the target computed of each row in this step."""
@@ -126,17 +131,13 @@ class DrafterCache:
             )
 
 
-def _portions(spans: list[Span], most: int) -> list[list[Span]]:
-    """The spans in portions of at most `most` tokens, long ones cut."""
-    portions: list[list[Span]] = []
-    room = 0
+def _first_tokens(spans: list[Span], most: int) -> list[Span]:
+    """The first spans, of at most `most` tokens together; the last may be cut."""
+    first = []
     for row, start, end in spans:
-        while start < end:
-            if room == 0:
-                portions.append([])
-                room = most
-            stop = min(end, start + room)
-            portions[-1].append((row, start, stop))
-            room -= stop - start
-            start = stop
-    return portions
+        if most <= 0:
+            break
+        stop = min(end, start + most)
+        first.append((row, start, stop))
+        most -= stop - start
+    return first

@@ -143,8 +143,11 @@ class DraftsWhenAsked:
             if request_id in self.input_batch.req_id_to_index
         }
         if self._cache:
-            self._cache.catch_up(kept, list(rows.values()))
-        drafts = self._propose(kept, max(wanted.values(), default=0))
+            ready = self._cache.catch_up(kept, list(rows.values()))
+            rows = {request_id: row for request_id, row in rows.items() if row in ready}
+            if not rows:
+                return {}
+        drafts = self._propose(kept, max((wanted[request_id] for request_id in rows), default=0))
         if self._cache:
             self._cache.drafter_ran(kept.scheduler_output)
         return {request_id: drafts[row][: wanted[request_id]] for request_id, row in rows.items()}

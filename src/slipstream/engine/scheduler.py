@@ -66,9 +66,9 @@ class _Watched:
 
     __slots__ = ("disappointments", "prompt_tokens", "sampling", "seen", "wish")
 
-    def __init__(self, request: Any) -> None:
+    def __init__(self, request: Any, wish: int) -> None:
         self.sampling = request.sampling_params
-        self.wish = wish_of(request)
+        self.wish = wish
         self.prompt_tokens = request.num_prompt_tokens
         self.seen = 0  # tokens of its text that the proposers know
         self.disappointments = 0  # looks in a row that brought nothing worth verifying
@@ -79,6 +79,7 @@ class Scheduler(Plans, VllmScheduler):
         super().__init__(*args, **kwargs)
         settings = Settings.of(self.vllm_config)
         self._share = settings.share
+        self._most_requested = settings.max_requested_tokens
         self._composer: Composer | None = None
         self._planner: Planner | None = None
         self._plans = settings.plans
@@ -147,7 +148,7 @@ class Scheduler(Plans, VllmScheduler):
         """What vLLM's own proposer drafted, except for requests that cannot or shall not have drafts."""
         drafts = []
         for request_id, tokens in zip(draft_token_ids.req_ids, draft_token_ids.draft_token_ids, strict=False):
-            wish = wish_of(self.requests.get(request_id))
+            wish = wish_of(self.requests.get(request_id), self._most_requested)
             drafts.append(tokens if wish == AUTO else tokens[:wish])
         super().update_draft_token_ids(DraftTokenIds(draft_token_ids.req_ids, drafts))
 
@@ -208,9 +209,11 @@ class Scheduler(Plans, VllmScheduler):
                 continue  # its next token is in flight: several batches are, with pipeline parallelism
             state = self._watched.get(request.request_id)
             if state is None:
-                state = self._watched[request.request_id] = _Watched(request)
+                wish = wish_of(request, self._most_requested)
+                state = self._watched[request.request_id] = _Watched(request, wish)
             elif state.sampling is not request.sampling_params:  # another turn of a session
-                state.sampling, state.wish = request.sampling_params, wish_of(request)
+                state.sampling = request.sampling_params
+                state.wish = wish_of(request, self._most_requested)
             if state.wish == AUTO and not paused:
                 patient = planner is None or state.disappointments < PATIENCE
                 (looked_at if patient else others).append(request)

@@ -18,6 +18,8 @@ class Settings:
     """Folder of the MLP speculator's checkpoint."""
     plans: bool = False
     """How much is drafted and verified is planned at every step; else all there is."""
+    max_requested_tokens: int | None = None
+    """Draft tokens per step that a request may ask for itself; None: any number."""
     share: str = "off"
     """Between whose requests text is shared: off, salt (same cache_salt), all."""
 

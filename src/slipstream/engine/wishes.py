@@ -9,8 +9,16 @@ OFF = 0
 MIN_P_NOTHING = 1e-5  # vLLM's own threshold
 
 
-def wish_of(request: Any) -> int:
-    """AUTO, OFF, or the number of draft tokens per step that it asks for."""
+def wish_of(request: Any, most: int | None = None) -> int:
+    """AUTO, OFF, or the number of draft tokens per step that it asks for: `most` at most, and AUTO if that is
+    0."""
+    wish = _asked_for(request)
+    if wish in (AUTO, OFF) or most is None:
+        return wish
+    return min(wish, most) or AUTO
+
+
+def _asked_for(request: Any) -> int:
     sampling = request.sampling_params if request else None
     if sampling is None or not _can_verify(sampling):
         return OFF

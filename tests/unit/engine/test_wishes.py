@@ -39,3 +39,11 @@ def test_nothing_asked_for() -> None:
 @pytest.mark.parametrize("sampling", [{"min_p": 0.1}, {"logit_bias": {1: 2.0}}])
 def test_what_cannot_be_verified_gets_no_drafts(sampling: dict[str, Any]) -> None:
     assert wish_of(request(**sampling, extra_args={"speculate": 4})) == OFF
+
+
+@pytest.mark.parametrize(
+    ("wish", "most", "granted"),
+    [(8, 3, 3), (2, 3, 2), (8, 0, AUTO), ("off", 0, OFF), ("auto", 3, AUTO), (8, None, 8)],
+)
+def test_the_operator_has_the_last_word(wish: Any, most: int | None, granted: int) -> None:
+    assert wish_of(request(extra_args={"speculate": wish}), most) == granted
