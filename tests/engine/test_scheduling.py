@@ -142,8 +142,9 @@ def test_a_later_turn_of_the_user_is_not_shared(tiny_llama: str) -> None:
 class Crowd:
     """Requests that come and go, and a model whose next token follows from the last two."""
 
-    def __init__(self, ours: Any, seed: int) -> None:
+    def __init__(self, ours: Any, seed: int, cancelling: float = 0.1) -> None:
         self.ours = ours
+        self.cancelling = cancelling
         self.random = random.Random(seed)
         self.running: dict[str, Any] = {}
         self.finished: list[Any] = []
@@ -153,7 +154,7 @@ class Crowd:
     def next_token(tokens: Sequence[int]) -> int:
         return 5 + (3 * tokens[-1] + tokens[-2]) % 23
 
-    def join(self) -> None:
+    def join(self, prompt: list[int] | None = None) -> None:
         from vllm import SamplingParams
         from vllm.utils.hashing import sha256
         from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
@@ -162,7 +163,7 @@ class Crowd:
         init_none_hash(sha256)
         hashes = get_request_block_hasher(16, sha256)
         sampling = SamplingParams(max_tokens=self.random.randint(20, 150), temperature=0, ignore_eos=True)
-        prompt = [self.random.randint(5, 27) for _ in range(self.random.randint(5, 60))]
+        prompt = prompt or [self.random.randint(5, 27) for _ in range(self.random.randint(5, 60))]
         self.started += 1
         name = f"r{self.started}"
         self.running[name] = Request(
@@ -184,7 +185,7 @@ class Crowd:
         output = self.ours.schedule()
         self.preempted += len(output.preempted_req_ids or ())
         names = list(output.num_scheduled_tokens)
-        if self.running and self.random.random() < 0.1:
+        if self.running and self.random.random() < self.cancelling:
             self.cancel()  # while the step is under way
         written = [self.write(name, output.scheduled_spec_decode_tokens.get(name, [])) for name in names]
         rows = {name: row for row, name in enumerate(names)}
@@ -239,3 +240,20 @@ def test_nothing_is_left_of_cancelled_and_preempted_requests(tiny_llama: str) ->
     assert ours.requests == {}
     assert ours._failures == 0
     assert composer.faults.counts == {}
+
+
+def test_a_long_prompt_is_read_in_several_steps(tiny_llama: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And others, who have little to be read, do not wait for it."""
+    monkeypatch.setattr("slipstream.engine.scheduler.READ_PER_STEP", 30)
+    crowd = Crowd(scheduler(tiny_llama), seed=0, cancelling=0.0)
+    crowd.join(PROMPT * 7)
+    crowd.join(PROMPT)
+    long, short = crowd.running["r1"], crowd.running["r2"]
+    read = []
+    for _ in range(5):
+        crowd.step()
+        assert crowd.ours._watched["r2"].seen == short.num_tokens
+        read.append(crowd.ours._watched["r1"].seen)
+    assert read[0] == 30 - len(PROMPT) - 1
+    assert read[1] > 40
+    assert read[4] == long.num_tokens

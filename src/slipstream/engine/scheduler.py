@@ -25,6 +25,8 @@ from slipstream.planning.planner import Planner
 from slipstream.planning.step_cost import GUESS, PassProfile, Step, StepCost
 
 PATIENCE = 4  # looks at a request without a draft worth verifying, after which it is looked at less often
+MOST_LOOKED_AT = 256  # requests in a step; where more could be, they take turns
+READ_PER_STEP = 16_384  # tokens of all requests that the proposers are told in a step
 WAITING_LOOKED_AT = 16  # requests, for how many prompt tokens the next step may hold
 
 
@@ -86,6 +88,7 @@ class Scheduler(Plans, VllmScheduler):
         self._drafter: WorkerDrafter | None = None
         self._watched: dict[str, _Watched] = {}
         self._turn = 0  # of the requests that are looked at less often
+        self._room = READ_PER_STEP  # what the proposers may still be told in this step
         self._steps = 0
         self._seconds = 0.0  # spent on drafting in this process, waiting for the drafter included
         self._begun: float | None = None  # when the step was scheduled, if one is under way
@@ -182,6 +185,8 @@ class Scheduler(Plans, VllmScheduler):
             return
         begun = time.perf_counter()
         wanted = {}
+        self._room = READ_PER_STEP
+        looked_at.sort(key=lambda request: request.num_tokens - self._watched[request.request_id].seen)
         for request in looked_at:
             if self._observe(request) and (most := self._most_tokens(request)) > 0:
                 wanted[request.request_id] = most
@@ -221,6 +226,11 @@ class Scheduler(Plans, VllmScheduler):
                 pinned[request.request_id] = state.wish
                 looked_at.append(request)
         self._pinned = pinned
+        if len(looked_at) > MOST_LOOKED_AT:
+            first = self._turn % len(looked_at)
+            looked_at = (looked_at[first:] + looked_at[:first])[:MOST_LOOKED_AT]
+            self._turn += MOST_LOOKED_AT
+            others = []
         if planner is None or not (looked_at or others):
             return looked_at
         prefill = self._prompt_tokens_to_come(prompt_tokens)
@@ -268,7 +278,8 @@ class Scheduler(Plans, VllmScheduler):
         }
 
     def _observe(self, request: Any) -> bool:
-        """Tell the proposers what has been added to the request's text; False if nothing has."""
+        """Tell the proposers what has been added to the request's text. False if nothing has, or if there is
+        more than fits into this step: the rest follows in the next ones, and then there are drafts."""
         assert self._composer is not None
         request_id = request.request_id
         state = self._watched[request_id]
@@ -283,9 +294,12 @@ class Scheduler(Plans, VllmScheduler):
             self._composer.start(
                 RequestInfo(request_id, request.num_prompt_tokens, _tenant(request, self._share))
             )
-        self._composer.observe(request_id, request.all_token_ids[state.seen :])
-        state.seen = request.num_tokens
-        return True
+        told = request.all_token_ids[state.seen : state.seen + self._room]
+        if told:
+            self._composer.observe(request_id, told)
+        self._room -= len(told)
+        state.seen += len(told)
+        return bool(state.seen == request.num_tokens)
 
     def _most_tokens(self, request: Any) -> int:
         """At most K, and never past the request's end, where the last token needs no draft."""
