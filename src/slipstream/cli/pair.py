@@ -40,10 +40,11 @@ def pair(
     from slipstream.ops.pairing import find_candidates, rank_drafters
 
     candidates = rank_drafters(open_checkpoint(target), find_candidates(among or []), acceptance)
+    fits = any(candidate.compatible for candidate in candidates)
     if as_json:
         content = {"target": target, "acceptance": acceptance, "drafters": [c.as_dict() for c in candidates]}
         sys.stdout.write(json.dumps(content, indent=2) + "\n")
-        raise typer.Exit(0 if any(c.compatible for c in candidates) else 1)
+        raise typer.Exit(0 if fits else 1)
 
     from rich.console import Console
     from rich.markup import escape
@@ -52,7 +53,7 @@ def pair(
     console = Console(highlight=False)
     if not candidates:
         console.print("no candidates found; name some with --among DIR_OR_ID")
-        console.print(WITHOUT.format(target=target), highlight=False)
+        console.print(WITHOUT.format(target=target), markup=False)
         raise typer.Exit(1)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for column in ("drafter", "method", "size", "best K", "predicted"):
@@ -70,6 +71,6 @@ def pair(
     console.print(
         f"\npredicted at an assumed acceptance rate of {acceptance:.2f}, one request at a time", style="dim"
     )
-    if not any(c.compatible for c in candidates):
-        console.print(WITHOUT.format(target=target))
-    raise typer.Exit(0 if any(c.compatible for c in candidates) else 1)
+    if not fits:
+        console.print(WITHOUT.format(target=target), markup=False)
+    raise typer.Exit(0 if fits else 1)

@@ -17,7 +17,7 @@ from slipstream.checkpoints import (
 )
 from slipstream.config.deployment import Deployment, opaque_reason
 from slipstream.config.speculation import MAX_DRAFT_TOKENS, Drafter, Ngram, SpeculationConfig, Suffix
-from slipstream.config.support import reason_to_stay_out
+from slipstream.config.support import unsupported_reason
 from slipstream.errors import CheckpointError, ConfigError
 
 AUTO_K = 8  # at most; the planner verifies fewer where fewer pay
@@ -150,7 +150,7 @@ def default_min_p(deployment: Deployment, target: Checkpoint | None) -> float:
 
 def _reason_to_stay_off(deployment: Deployment, target: Checkpoint | None) -> str:
     """Why speculation that nobody asked for by name would break what works without it."""
-    if reason := reason_to_stay_out(deployment, target):
+    if reason := unsupported_reason(deployment, target):
         return reason
     if target is None:
         return ""
@@ -177,7 +177,7 @@ def _choose_drafter(
         free = {}
     ahead = config.native and config.mode == "auto" and method in AHEAD_METHODS
     ahead = ahead and not options.get("parallel_drafting")
-    ahead = ahead and not reason_to_stay_out(deployment, target, has_drafter=True, ahead=True)
+    ahead = ahead and not unsupported_reason(deployment, target, has_drafter=True, ahead=True)
     plans = ahead or (config.mode == "auto" and (bool(free) or method == "mlp_speculator"))
     offered = offered_tokens(method, checkpoint or target)
     tokens, why_so_many = _num_draft_tokens(config, offered, plans)
@@ -212,7 +212,7 @@ def _free_beside_drafter(
     elif options := [option for option in ALONE_OPTIONS if config.vllm.get(option)]:
         reason = f"{', '.join(options)} works for a drafter alone"
     else:
-        reason = reason_to_stay_out(deployment, target, has_drafter=True)
+        reason = unsupported_reason(deployment, target, has_drafter=True)
     if reason and named:
         raise ConfigError(f"speculate: {reason}; the drafter runs alone: leave out {', '.join(named)}")
     return {} if reason else _free_proposers(config)

@@ -23,7 +23,7 @@ class Support(StrEnum):
 
 @dataclass(frozen=True)
 class Situation:
-    """What a case is told from."""
+    """A deployment, its target, and whether a drafter is asked for: what decides whether a case applies."""
 
     deployment: Deployment
     target: Checkpoint | None
@@ -42,7 +42,7 @@ class Situation:
         return any(word in str(kind) for kind in kinds for word in RECURRENT)
 
 
-def _in_any(situation: Situation) -> bool:
+def _never(situation: Situation) -> bool:
     return False
 
 
@@ -52,11 +52,11 @@ class Case:
 
     title: str
     support: Support
-    says: str
-    """If off: the reason, which `doctor` gives; else what was tested, or what is to be expected."""
+    reason: str
+    """Why Slipstream stays off, which `doctor` says; of other cases what was tested, or is to be expected."""
     test: str = ""
     """The file that shows it."""
-    applies: Callable[[Situation], bool] = _in_any
+    applies: Callable[[Situation], bool] = _never
     """Whether the deployment asks for it; never for what single requests ask for."""
     fix: str = ""
     ahead_works: bool = False
@@ -256,13 +256,13 @@ def cases_of(situation: Situation, support: Support) -> Iterator[Case]:
     return (case for case in CASES if case.support is support and case.applies(situation))
 
 
-def reason_to_stay_out(
+def unsupported_reason(
     deployment: Deployment, target: Checkpoint | None, has_drafter: bool = False, ahead: bool = False
 ) -> str:
     """Return why proposers are not composed in this deployment, or a drafter not planned a step ahead; empty
     if they are."""
     off = cases_of(Situation(deployment, target, has_drafter), Support.OFF)
-    return next((case.says for case in off if not (ahead and case.ahead_works)), "")
+    return next((case.reason for case in off if not (ahead and case.ahead_works)), "")
 
 
 def as_markdown() -> str:
@@ -281,5 +281,5 @@ def as_markdown() -> str:
     ]
     for case in CASES:
         shown = f"`{case.test.removeprefix('tests/')}`" if case.test else ""
-        lines.append(f"| {case.title} | {case.support} | {case.says} | {shown} |")
+        lines.append(f"| {case.title} | {case.support} | {case.reason} | {shown} |")
     return "\n".join(lines) + "\n"

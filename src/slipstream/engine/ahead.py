@@ -16,7 +16,7 @@ from vllm.v1.core.sched.scheduler import Scheduler as VllmScheduler
 from vllm.v1.outputs import DraftTokenIds
 
 from slipstream.drafting.calibration import Calibration, Record
-from slipstream.engine.patches import answer_for_the_scheduler
+from slipstream.engine.patches import expose_scheduler_report
 from slipstream.engine.planning import Plans, stated_survival
 from slipstream.engine.settings import Settings
 from slipstream.engine.wishes import AUTO, OFF, wish_of
@@ -43,7 +43,7 @@ class PlansAhead(Plans):
         self._stated = stated_survival(self.num_spec_tokens)
         # Else vLLM pads a request that joins with one token to the full K, and counts the padding as drafts.
         self.dynamic_sd_lookup = [self.num_spec_tokens] * (self.scheduler_config.max_num_seqs + 1)
-        answer_for_the_scheduler()
+        expose_scheduler_report()
 
     def _update_after_schedule(self: Any, scheduler_output: Any) -> None:
         if scheduler_output.num_scheduled_tokens:

@@ -33,7 +33,6 @@ def engine_arguments(
         asynchronous = platform != "cpu"  # where vLLM schedules ahead by itself
         ours["scheduler_cls"] = AHEAD_ASYNC_SCHEDULER if asynchronous else AHEAD_SCHEDULER
         ours["async_scheduling"] = asynchronous
-    if choice.ahead:
         asked = Settings(max_requested_tokens=choice.max_requested_tokens)
         ours["additional_config"] = {**(additional_config or {}), **asked.as_dict()}
     if choice.composes:

@@ -59,7 +59,7 @@ class DrafterCache:
             self._run(kept.common_attn_metadata, portion)
         for row, start, end in portion:
             self._mark(row, start, end)
-        return set(rows) - ({row for row, _, _ in missed} - {m[0] for m in missed if m in portion})
+        return set(rows) - {span[0] for span in missed if span not in portion}
 
     def _spans(self, scheduler_output: Any) -> list[Span]:
         """What the target computed of each row in this step."""

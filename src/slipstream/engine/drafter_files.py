@@ -1,13 +1,12 @@
 """The drafter's weights as vLLM and Slipstream load them: here, and as safetensors."""
 
 import hashlib
-import os
 import shutil
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from slipstream.cache import build_once, cache_folder
 from slipstream.checkpoints import Checkpoint
 from slipstream.config import Choice
 from slipstream.errors import CheckpointError
@@ -18,8 +17,8 @@ if TYPE_CHECKING:
 CONVERTED = "model.safetensors"
 
 
-def with_files_here(choice: Choice) -> tuple[Choice, list[str]]:
-    """(the choice with a drafter that can be loaded, notes on what was done for it).
+def prepare_drafter(choice: Choice) -> tuple[Choice, list[str]]:
+    """Return the choice with a drafter that can be loaded, and notes on what was done for it.
 
     Pickled weights are converted once and kept in the cache. The weights of an MLP speculator, which vLLM
     does not load, are fetched.
@@ -38,30 +37,21 @@ def with_files_here(choice: Choice) -> tuple[Choice, list[str]]:
 
 
 def _converted(checkpoint: Checkpoint) -> Path:
-    """The folder with the checkpoint's weights as safetensors, made if it is not there."""
+    """Return the folder with the checkpoint's weights as safetensors, made if it is not there."""
     files = checkpoint.fetch_weights()
-    assert checkpoint.folder is not None
     known = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     mark = hashlib.sha256(repr(known).encode()).hexdigest()[:16]
-    folder = _cache() / f"{Path(checkpoint.name).name}-{mark}"
-    if (folder / CONVERTED).exists():
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-        draft = Path(scratch) / folder.name
-        draft.mkdir()
+
+    def convert(folder: Path) -> None:
+        assert checkpoint.folder is not None
         for file in checkpoint.folder.iterdir():
             if file.is_file() and file.name not in {weights.name for weights in files}:
-                shutil.copy(file, draft)
-        _write_safetensors(files, draft / CONVERTED)
-        shutil.rmtree(folder, ignore_errors=True)
-        draft.rename(folder)
-    return folder
+                shutil.copy(file, folder)
+        _write_safetensors(files, folder / CONVERTED)
 
-
-def _cache() -> Path:
-    root = os.environ.get("SLIPSTREAM_CACHE")
-    return (Path(root) if root else Path.home() / ".cache" / "slipstream") / "converted"
+    return build_once(
+        cache_folder() / "converted" / f"{Path(checkpoint.name).name}-{mark}", convert, CONVERTED
+    )
 
 
 def _write_safetensors(files: list[Path], target: Path) -> None:

@@ -17,7 +17,7 @@ from slipstream.engine.settings import SHADOW_VARIABLE
 from slipstream.engine.shadow import Shadow
 from slipstream.ops.explain import PATH
 
-MOST_OFTEN = 1.0  # seconds between two reports, which the engine's own thread writes
+REPORT_SECONDS = 1.0  # between two reports, which the engine writes between two steps
 
 
 class Reports:
@@ -27,11 +27,11 @@ class Reports:
         self._ask = ask
         self._asking = asyncio.Lock()
         self._report: dict[str, Any] = {}
-        self._asked_at = -MOST_OFTEN
+        self._asked_at = -REPORT_SECONDS
 
     async def latest(self) -> dict[str, Any]:
         async with self._asking:
-            if time.monotonic() - self._asked_at >= MOST_OFTEN:
+            if time.monotonic() - self._asked_at >= REPORT_SECONDS:
                 self._report = await self._ask()
                 self._asked_at = time.monotonic()
             return self._report

@@ -185,7 +185,7 @@ def draft_after_every_step() -> None:
     EngineCore.post_step = post_step
 
 
-def answer_for_the_scheduler() -> None:
+def expose_scheduler_report() -> None:
     """Let the engine be asked for its scheduler's report (`engine.report`, `engine.endpoint`).
 
     Why: vLLM 0.32 calls methods of the engine by name from outside, not those of its scheduler.

@@ -20,7 +20,7 @@ class Passes:
     rounds: int
     """The first is for warming up."""
 
-    def longest(self, probe: float) -> float:
+    def most_seconds(self, probe: float) -> float:
         """Return the seconds that they take at most, if a pass of `PROBE` tokens takes `probe`."""
         return self.rounds * sum(probe * max(count / PROBE, 1.0) for count in self.counts)
 
@@ -39,7 +39,7 @@ FEWEST = Passes((16, 8, 1), 3)
 def passes_to_time(probe: float) -> Passes:
     """Choose the finest measurement that takes no more than `MOST_SECONDS`, if a pass of `PROBE` tokens takes
     `probe` seconds. Where a pass is slow, the time grows with every token, and few counts tell it."""
-    return next((passes for passes in (FINE, COARSE) if passes.longest(probe) <= MOST_SECONDS), FEWEST)
+    return next((passes for passes in (FINE, COARSE) if passes.most_seconds(probe) <= MOST_SECONDS), FEWEST)
 
 
 @torch.inference_mode()

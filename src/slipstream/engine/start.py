@@ -11,7 +11,7 @@ from slipstream.config import Choice, Deployment
 from slipstream.config.deployment import read_config_file
 from slipstream.engine import environment
 from slipstream.engine.arguments import engine_arguments
-from slipstream.engine.drafter_files import with_files_here
+from slipstream.engine.drafter_files import prepare_drafter
 from slipstream.engine.patches import when_configured
 from slipstream.engine.plugin import register
 from slipstream.engine.report import report_choice, report_engine
@@ -59,7 +59,7 @@ def _prepared(
 
     A set-up that does not work is refused here, before vLLM is imported.
     """
-    choice, done = with_files_here(examination.require_sound())
+    choice, done = prepare_drafter(examination.require_sound())
     _, platform = installed_vllm()
     surroundings = _surroundings(deployment, choice, platform)
     report_choice(choice, examination.warned, surroundings, [*notes, *done])

@@ -104,6 +104,7 @@ def require_vllm() -> None:
 
 
 def how_to_install(platform: str) -> str:
+    """Return the command, or the words, by which a supported vLLM comes onto this platform."""
     if platform in ("cpu", "cuda"):
         return f"pip install 'slipstream[{platform}]'"
     return f"install vLLM {SUPPORTED_VLLM}* for {platform}"

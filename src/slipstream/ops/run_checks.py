@@ -51,11 +51,11 @@ def check_support(setup: Setup) -> Iterator[Finding]:
     situation = Situation(setup.deployment, setup.target, has_drafter=choice.drafter is not None)
     if choice.composes:
         for case in cases_of(situation, Support.OFF):
-            yield Finding("support", Status.FAIL, case.says, case.fix)
+            yield Finding("support", Status.FAIL, case.reason, case.fix)
     if choice.composes or choice.ahead:
         for case in cases_of(situation, Support.UNTESTED):
             fix = "compare it with bare vLLM once: slipstream verify"
-            yield Finding("support", Status.WARN, f"{case.title}: untested ({case.says})", fix)
+            yield Finding("support", Status.WARN, f"{case.title}: untested ({case.reason})", fix)
 
 
 def _has_mtp(target: Checkpoint) -> bool:

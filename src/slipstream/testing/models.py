@@ -7,10 +7,8 @@ a hash, and written as an ordinary Hugging Face folder. Needs torch, transformer
 with the `cpu` extra and `dev`).
 """
 
-import fcntl
 import hashlib
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -19,6 +17,8 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from slipstream.cache import build_once, cache_folder
 
 RECIPE = 1  # raise it when a builder changes, so that caches made by the old one are left alone
 
@@ -31,10 +31,8 @@ MLP_STAGES = 3
 
 
 def cache_dir() -> Path:
-    """Where built models live: `SLIPSTREAM_CACHE`, else the user's cache folder."""
-    root = os.environ.get("SLIPSTREAM_CACHE")
-    base = Path(root) if root else Path.home() / ".cache" / "slipstream"
-    return base / f"models-{RECIPE}"
+    """Where built models live."""
+    return cache_folder() / f"models-{RECIPE}"
 
 
 def smollm2() -> Path:
@@ -116,22 +114,8 @@ MODELS: dict[str, Callable[[], Path]] = {
 
 
 def _built(name: str, write: Callable[[Path], None], marker: str = "config.json") -> Path:
-    """The cached folder `name`, built first if absent, by one process; a build that dies leaves nothing
-    behind."""
-    folder = cache_dir() / name
-    if (folder / marker).exists():
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with (folder.parent / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / marker).exists():
-            with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-                draft = Path(scratch) / name
-                draft.mkdir()
-                write(draft)
-                shutil.rmtree(folder, ignore_errors=True)
-                draft.rename(folder)
-    return folder
+    """The cached folder `name`, built first if absent."""
+    return build_once(cache_dir() / name, write, marker)
 
 
 def _download_smollm2(scratch: Path) -> Path:

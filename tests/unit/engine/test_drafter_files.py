@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from slipstream.checkpoints import Checkpoint, hub, open_checkpoint
 from slipstream.config import Choice, Drafter
-from slipstream.engine.drafter_files import with_files_here
+from slipstream.engine.drafter_files import prepare_drafter
 from slipstream.engine.mlp_speculator import load_mlp_speculator
 from slipstream.errors import CheckpointError
 from unit.folders import write_model
@@ -51,7 +51,7 @@ def test_pickled_weights_are_converted_once(tmp_path: Path) -> None:
     embeddings = torch.randn(8, 4)
     weights = {"embed": embeddings, "head": embeddings, "half": embeddings[:, :2]}  # tied, and a view
     given = pickled(tmp_path / "opt", weights)
-    found, notes = with_files_here(choice(given))
+    found, notes = prepare_drafter(choice(given))
     assert found.drafter is not None
     assert found.drafter_checkpoint is not None
     folder = Path(str(found.drafter.model))
@@ -61,10 +61,10 @@ def test_pickled_weights_are_converted_once(tmp_path: Path) -> None:
     assert (folder / "config.json").read_text() == (Path(given) / "config.json").read_text()
     assert "safetensors" in notes[0]
     written = (folder / "model.safetensors").stat().st_mtime_ns
-    with_files_here(choice(given))
+    prepare_drafter(choice(given))
     assert (folder / "model.safetensors").stat().st_mtime_ns == written
     torch.save({"embed": embeddings + 1}, Path(given) / "pytorch_model.bin")
-    again, _ = with_files_here(choice(given))
+    again, _ = prepare_drafter(choice(given))
     assert again.drafter is not None
     assert again.drafter.model != found.drafter.model  # other weights, another folder
 
@@ -75,7 +75,7 @@ def test_nothing_is_executed(tmp_path: Path, cache: Path) -> None:
     for write in (torch.save, lambda content, file: file.write_bytes(pickle.dumps(content))):
         write({"w": Executed(harm)}, Path(given) / "pytorch_model.bin")
         with pytest.raises(CheckpointError, match="cannot be read as plain weights"):
-            with_files_here(choice(given))
+            prepare_drafter(choice(given))
     assert not harm.exists()
     assert not any(cache.rglob("*.safetensors"))
 
@@ -86,7 +86,7 @@ def test_nothing_is_executed(tmp_path: Path, cache: Path) -> None:
 )
 def test_what_makes_no_sense_is_refused(tmp_path: Path, content: Any, reason: str) -> None:
     with pytest.raises(CheckpointError, match=reason):
-        with_files_here(choice(pickled(tmp_path / "bad", content)))
+        prepare_drafter(choice(pickled(tmp_path / "bad", content)))
 
 
 def mlp_config(**more: Any) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def test_an_mlp_speculator_on_the_hub_is_fetched_whole(
     assert chosen.drafter_checkpoint is not None
     assert chosen.drafter_checkpoint.num_parameters == 123
     assert not (snapshot / "model.safetensors").exists()
-    with_files_here(chosen)
+    prepare_drafter(chosen)
     load_mlp_speculator(str(chosen.drafter_checkpoint.folder), torch.float32, torch.device("cpu"))
 
 
