@@ -63,8 +63,8 @@ class Suffix(_Options):
     Only you know who may see whose text, so it is off until you say."""
     share_prompts: bool = False
     """Finished prompts too, not only answers."""
-    max_tokens: int = Field(default=10_000_000, ge=1)
-    """Finished text kept, in tokens over all tenants; about 27 bytes each."""
+    max_tokens: int = Field(default=1_000_000, ge=1)
+    """Finished text kept, in tokens over all tenants; 16 to 32 bytes each."""
     max_age_seconds: float = Field(default=3600.0, gt=0)
     per_matched_token: float = Field(default=1.0, gt=0)
     """Draft tokens at most for each token that matched."""

@@ -32,12 +32,9 @@ class Text:
         self.limit = limit
         self.end = 0  # tokens ever appended
         self.oldest = 0  # what stands before is forgotten
-        self._allocate(_SMALLEST)
-
-    def _allocate(self, slots: int) -> None:
-        self.tokens: Ints = np.empty(slots, np.int32)
-        self.back = np.zeros(slots, np.uint32)  # distance to the previous place of the chain; 0: none
-        self.head = np.full(slots, -1, np.int64)  # by hash: the newest place of the chain
+        self.tokens: Ints = np.empty(_SMALLEST, np.int32)
+        self.back = np.zeros(_SMALLEST, np.uint32)  # distance to the previous place of the chain; 0: none
+        self.head = np.full(_SMALLEST, -1, np.int64)  # by hash: the newest place of the chain
 
     def __len__(self) -> int:
         return self.end - self.oldest
@@ -58,8 +55,12 @@ class Text:
 
     def slice(self, first: int) -> list[int]:
         """The tokens from position `first` on."""
+        return self.array(first).tolist()
+
+    def array(self, first: int) -> Ints:
+        """The same as an array."""
         places = np.arange(max(first, self.oldest), self.end) & (len(self.tokens) - 1)
-        return self.tokens[places].tolist()
+        return self.tokens[places]
 
     def forget_before(self, position: int) -> None:
         """Leave nothing of what stands there in memory."""
@@ -68,15 +69,14 @@ class Text:
         self.tokens[np.arange(first, self.oldest) & (len(self.tokens) - 1)] = END
 
     def _make_room(self, more: int) -> None:
-        slots = len(self.tokens)
+        """Double the slots until the text fits, without hashing its tokens again, which takes a second for
+        millions of them in the scheduler's thread: the chain of a slot becomes that of both slots into which
+        it splits, and a search skips the places that do not match."""
         needed = min(self.end + more, self.limit)
-        if needed <= slots:
-            return
-        while slots < needed:
-            slots *= 2
-        old = self.tokens[: self.end]
-        self._allocate(slots)
-        _append(self.tokens, self.back, self.head, 0, old, self.order)
+        while len(self.tokens) < needed:
+            self.tokens = np.concatenate([self.tokens, np.empty_like(self.tokens)])
+            self.back = np.concatenate([self.back, np.zeros_like(self.back)])
+            self.head = np.concatenate([self.head, self.head])
 
     def longest_match(self, most: int, longest: int) -> tuple[Ints, int]:
         """(what followed the longest earlier occurrence of the end of this text, its length)."""
@@ -140,7 +140,7 @@ class GrowingText:
 
     def _rebuild(self) -> None:
         """With room for more pairs, from all the text."""
-        tokens = np.array([0, *self.indexed().slice(0)])
+        tokens = np.concatenate([[0], self.indexed().array(0)])
         slots = 1 << (16 * len(tokens)).bit_length()
         self._pairs = bytearray(slots)
         places = _pair(tokens[:-1], tokens[1:]) & (slots - 1)

@@ -1,14 +1,16 @@
 """The index against searches that look everywhere."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise, takewhile
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from slipstream.drafting import text as text_module
 from slipstream.drafting.text import (
     END,
     LONGEST_MATCH,
@@ -16,6 +18,7 @@ from slipstream.drafting.text import (
     MOST_OCCURRENCES,
     GrowingText,
     Text,
+    _append,
     _hash,
 )  # fmt: skip
 
@@ -45,23 +48,44 @@ MOST = st.integers(1, 40)
 def indexed(tokens: Sequence[int], order: int, cuts: Sequence[int] = (), limit: int = 1 << 24) -> Text:
     """Appended in pieces of these lengths, the last taking the rest."""
     text = Text(order, limit)
-    first = 0
-    for cut in cuts:
-        text.append(tokens[first : first + cut])
-        first += cut
-    text.append(tokens[first:])
+    for size in pieces(len(tokens), cuts):
+        text.append(tokens[text.end : text.end + size])
     return text
 
 
-def chain(tokens: Tokens, ending: Tokens, order: int, slots: int) -> Tokens:
-    """Where the hash is that of `ending`'s last tokens, the most recent place first."""
+def pieces(size: int, cuts: Sequence[int]) -> Iterator[int]:
+    for cut in cuts:
+        yield min(cut, size)
+        size -= min(cut, size)
+    yield size
 
-    def hashed(of: Tokens, last: int) -> int:
+
+def slots_of(size: int, cuts: Sequence[int] = (), limit: int = 1 << 24) -> list[int]:
+    """The slots that the text had for each of its tokens when this was appended."""
+    found: list[int] = []
+    slots = 256
+    for cut in [*cuts, size]:
+        end = min(len(found) + cut, size)
+        while slots < min(end, limit):
+            slots *= 2
+        found += [slots] * (end - len(found))
+    return found
+
+
+def chain(tokens: Tokens, ending: Tokens, order: int, slots: Sequence[int]) -> Tokens:
+    """Where the hash is that of `ending`'s last tokens, as far as the slots of the time told hashes apart,
+    the most recent place first."""
+
+    def hashed(of: Tokens, last: int, slots: int) -> int:
         window = np.array(of[last - order + 1 : last + 1] + [0] * (4 - order), np.int32)
         return int(_hash(window, order - 1, order, slots))
 
-    sought = hashed(ending, len(ending) - 1)
-    return [place for place in reversed(range(order - 1, len(tokens))) if hashed(tokens, place) == sought]
+    last = len(ending) - 1
+    sought = {number: hashed(ending, last, number) for number in set(slots)}
+    return [
+        place for place in reversed(range(order - 1, len(tokens)))
+        if hashed(tokens, place, slots[place]) == sought[slots[place]]
+    ]  # fmt: skip
 
 
 def common_ending(a: Tokens, b: Tokens, longest: int) -> int:
@@ -69,7 +93,9 @@ def common_ending(a: Tokens, b: Tokens, longest: int) -> int:
     return min(longest, len(list(takewhile(lambda pair: pair[0] == pair[1], pairs))))
 
 
-def naive_match(tokens: Tokens, order: int, slots: int, most: int, longest: int) -> tuple[Tokens, int]:
+def naive_match(
+    tokens: Tokens, order: int, slots: Sequence[int], most: int, longest: int
+) -> tuple[Tokens, int]:
     if len(tokens) < order:
         return [], 0
     places = chain(tokens, tokens, order, slots)[1 : MOST_OCCURRENCES + 1]
@@ -84,7 +110,7 @@ def naive_match(tokens: Tokens, order: int, slots: int, most: int, longest: int)
 
 
 def naive_continuation(
-    ours: Tokens, theirs: Tokens | None, order: int, slots: int, most: int, per_matched_token: float
+    ours: Tokens, theirs: Tokens | None, order: int, slots: Sequence[int], most: int, per_matched_token: float
 ) -> tuple[Tokens, list[float]]:
     """`theirs` None: in our own text, which goes on into the draft."""
     source = ours if theirs is None else theirs
@@ -138,7 +164,7 @@ def test_the_longest_match_however_the_text_came(
 ) -> None:
     text = indexed(tokens, order, cuts)
     assert text.slice(0) == tokens
-    assert match_of(text, most, longest) == naive_match(tokens, order, 256, most, longest)
+    assert match_of(text, most, longest) == naive_match(tokens, order, slots_of(len(tokens)), most, longest)
 
 
 @pytest.mark.parametrize(("between", "found"), [(63, 3), (64, 1)])
@@ -154,7 +180,9 @@ def test_the_likely_continuation_in_its_own_text(
 ) -> None:
     text = indexed(tokens, order, cuts)
     draft, survival = continuation_of(text, text, most, per_matched_token)
-    assert (draft, survival) == naive_continuation(tokens, None, order, 256, most, per_matched_token)
+    assert (draft, survival) == naive_continuation(
+        tokens, None, order, slots_of(len(tokens)), most, per_matched_token
+    )
     assert all(1 >= a >= b > 0 for a, b in zip([1.0, *survival], survival, strict=False))
 
 
@@ -172,8 +200,7 @@ def test_the_likely_continuation_in_other_texts(
     source = [token for other in others for token in [*other, END]]
     ours = everything[first:]
     draft, survival = continuation_of(indexed(ours, 2), indexed(source, order), most)
-    slots = 256 if len(source) <= 256 else 512
-    assert (draft, survival) == naive_continuation(ours, source, order, slots, most, 1.0)
+    assert (draft, survival) == naive_continuation(ours, source, order, slots_of(len(source)), most, 1.0)
     assert all(1 >= a >= b > 0 for a, b in zip([1.0, *survival], survival, strict=False))
     if draft:
         sought = ours[-order:] + draft
@@ -185,15 +212,17 @@ def test_the_likely_continuation_in_other_texts(
 @example(written(3, 1500), [700, 1, 2], 256, 2)
 @example(written(4, 1500), [200, 100], 257, 3)
 def test_a_limited_text_is_its_newest_tokens(tokens: Tokens, cuts: list[int], limit: int, order: int) -> None:
-    text, fresh = indexed(tokens, order, cuts, limit), indexed(tokens[-limit:], order)
-    assert text.slice(0) == fresh.slice(0) == tokens[-limit:]
-    assert len(text) == len(fresh)
-    assert text.num_bytes == fresh.num_bytes <= 16 * max(256, 2 * limit)
-    assert match_of(text, 20, 9) == match_of(fresh, 20, 9)
-    assert continuation_of(text, text, 20) == continuation_of(fresh, fresh, 20)
-    asking, finished = indexed(tokens[: limit // 2], 2), [*tokens, END]
-    text, fresh = indexed(finished, order, cuts, limit), indexed(finished[-limit:], order)
-    assert continuation_of(asking, text, 20) == continuation_of(asking, fresh, 20)
+    text, kept = indexed(tokens, order, cuts, limit), tokens[-limit:]
+    slots = slots_of(len(tokens), cuts, limit)[-limit:]
+    assert text.slice(0) == kept
+    assert len(text) == len(kept)
+    assert text.num_bytes == indexed(kept, order).num_bytes <= 16 * max(256, 2 * limit)
+    assert match_of(text, 20, 9) == naive_match(kept, order, slots, 20, 9)
+    assert continuation_of(text, text, 20) == naive_continuation(kept, None, order, slots, 20, 1.0)
+    asking, finished = tokens[: limit // 2], [*tokens, END]
+    text, slots = indexed(finished, order, cuts, limit), slots_of(len(finished), cuts, limit)[-limit:]
+    found = continuation_of(indexed(asking, 2), text, 20)
+    assert found == naive_continuation(asking, finished[-limit:], order, slots, 20, 1.0)
 
 
 @settings(deadline=None, max_examples=150)
@@ -207,7 +236,8 @@ def test_what_is_forgotten_is_not_found(
     text.forget_before(min(forgotten, text.end))
     text.append(tokens[text.end :])
     text.forget_before(forgotten)
-    kept, slots = tokens[forgotten:], len(text.head)
+    kept = tokens[forgotten:]
+    slots = slots_of(len(tokens), [*pieces(len(tokens) - later, cuts)])[forgotten:]
     assert text.slice(0) == kept
     assert match_of(text, 20, 9) == naive_match(kept, order, slots, 20, 9)
     assert continuation_of(text, text, 20) == naive_continuation(kept, None, order, slots, 20, 1.0)
@@ -216,11 +246,23 @@ def test_what_is_forgotten_is_not_found(
 @settings(deadline=None, max_examples=40)
 @given(texts(3000), st.lists(st.integers(1, 700), max_size=8), ORDERS)
 def test_growing_keeps_everything(tokens: Tokens, cuts: list[int], order: int) -> None:
-    text = indexed(tokens, order, cuts)
-    slots = max(256, 1 << (len(tokens) - 1).bit_length())
+    text, slots = indexed(tokens, order, cuts), slots_of(len(tokens), cuts)
     assert text.slice(0) == tokens
     assert match_of(text, 20, 9) == naive_match(tokens, order, slots, 20, 9)
     assert continuation_of(text, text, 20) == naive_continuation(tokens, None, order, slots, 20, 1.0)
+
+
+def test_growing_hashes_nothing_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would take a second for millions of tokens, in the scheduler's thread."""
+    hashed = []
+
+    def counted(tokens: Any, back: Any, head: Any, end: int, new: Any, order: int) -> int:
+        hashed.append(len(new))
+        return int(_append(tokens, back, head, end, new, order))
+
+    monkeypatch.setattr(text_module, "_append", counted)
+    indexed(written(5, 5000), 3, [200] * 24)
+    assert sum(hashed) == 5000
 
 
 def test_a_match_is_not_drafted_across_an_end() -> None:
