@@ -14,6 +14,7 @@ from slipstream.verify.statistics import LOOKS, Judgement, Sample, findable, jud
 LENGTH = 5  # tokens of a text: the first is written without drafts, the next step can verify three
 LIKELIEST = 20  # tokens whose probability is told: all that vLLM tells unless told otherwise
 TO_KNOW = 192  # texts of the bare engine per prompt, to learn its law
+IN_SMALL_BATCHES = 16  # more of them, to see what other batches change
 EACH = 32  # texts per request
 AT_ONCE = 4  # requests
 CATEGORIES = 8  # per prompt
@@ -53,7 +54,11 @@ class Reference:
         if self.counts is not None:
             others = np.array([self.counts.get(category, 0) for category in categories], float)
             return Sample(counts, others=others)
-        return Sample(counts, law=np.array([self.partition.probabilities[c] for c in categories]))
+        return Sample(
+            counts,
+            law=np.array([self.partition.probabilities[category] for category in categories]),
+            deviations=np.array([self.partition.deviations[category] for category in categories]),
+        )
 
 
 @dataclass(frozen=True)
@@ -170,9 +175,11 @@ def plan(
 def _known(
     bare: Served, prompt: Sequence[int], sampling: Mapping[str, Any], seeds: Iterator[int], draws: int
 ) -> Reference:
-    answers = _draw(bare, prompt, {**sampling, "logprobs": LIKELIEST}, TO_KNOW, seeds)
-    told = ((a.tokens, [_probabilities(likeliest) for likeliest in a.likeliest]) for a in answers)
-    return Reference(prompt, Law.told(told).partition(_least(draws), CATEGORIES), None)
+    told = {**sampling, "logprobs": LIKELIEST}
+    answers = _draw(bare, prompt, told, TO_KNOW, seeds)
+    answers += _draw(bare, prompt, told, IN_SMALL_BATCHES, seeds, each=IN_SMALL_BATCHES // AT_ONCE)
+    texts = ((a.tokens, [_probabilities(likeliest) for likeliest in a.likeliest]) for a in answers)
+    return Reference(prompt, Law.told(texts).partition(_least(draws), CATEGORIES), None)
 
 
 def _counted(
@@ -221,13 +228,18 @@ def check(
 
 
 def _draw(
-    served: Served, prompt: Sequence[int], sampling: Mapping[str, Any], draws: int, seeds: Iterator[int]
+    served: Served,
+    prompt: Sequence[int],
+    sampling: Mapping[str, Any],
+    draws: int,
+    seeds: Iterator[int],
+    each: int = EACH,
 ) -> list[Answer]:
     requests = []
-    for first in range(0, draws, EACH):
+    for first in range(0, draws, each):
         request = {
             "prompt": list(prompt), "max_tokens": LENGTH, "ignore_eos": "structured_outputs" not in sampling,
-            **sampling, "n": min(EACH, draws - first),
+            **sampling, "n": min(each, draws - first),
         }  # fmt: skip
         if "seed" in sampling:
             request["seed"] = next(seeds) * EACH  # the texts of a request have this seed and the next ones

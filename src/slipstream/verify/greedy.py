@@ -14,7 +14,7 @@ import numpy as np
 from slipstream.verify.served import Answer, Served
 
 AT_ONCE = 16
-OTHERWISE = 3
+OTHERWISE = 6
 """Requests at a time, for bare texts in other batches."""
 SOME = 32
 """Prompts that are written again: by the bare engine in other batches, and with log-probabilities."""

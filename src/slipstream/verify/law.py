@@ -8,7 +8,8 @@ without having to be estimated by counting, and only the speculative engine's te
 import heapq
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import hypot
 
 Tokens = tuple[int, ...]
 OTHER = -1
@@ -24,6 +25,8 @@ class Partition:
     probabilities: Mapping[Tokens, float]
     _branches: Mapping[Tokens, Sequence[int]]
     """The tokens by which a beginning is told apart, the likeliest first."""
+    deviations: Mapping[Tokens, float] = field(default_factory=dict)
+    """By how much the probability of each category is another in other batches."""
 
     def count(self, texts: Iterable[Tokens]) -> Counter[Tokens]:
         return Counter(map(self.category, texts))
@@ -46,25 +49,35 @@ class Partition:
 class Law:
     """What may follow each beginning, with its probability."""
 
-    def __init__(self, after: Mapping[Tokens, Mapping[int, float]]) -> None:
+    def __init__(
+        self,
+        after: Mapping[Tokens, Mapping[int, float]],
+        deviations: Mapping[Tokens, Mapping[int, float]] | None = None,
+    ) -> None:
         self._after = after
+        self._deviations = deviations or {}
 
     @classmethod
     def told(cls, texts: Iterable[tuple[Tokens, Sequence[Mapping[int, float]]]]) -> "Law":
         """From texts and the probabilities of the likeliest tokens at each of their positions. Where several
-        texts begin alike, the mean: they differ by what rounding does in other batches."""
+        texts begin alike, the mean: they differ by what rounding does in other batches, at most by the
+        deviation, half of the range."""
         seen = defaultdict(list)
         for text, likeliest in texts:
             for at, probabilities in enumerate(likeliest):
                 seen[text[:at]].append(probabilities)
-        return cls(
-            {
-                beginning: {
-                    token: sum(one[token] for one in several) / len(several)
-                    for token in set.intersection(*map(set, several))
-                }
-                for beginning, several in seen.items()
+        values = {
+            beginning: {
+                token: [one[token] for one in several] for token in set.intersection(*map(set, several))
             }
+            for beginning, several in seen.items()
+        }
+        return cls(
+            {b: {token: sum(v) / len(v) for token, v in tokens.items()} for b, tokens in values.items()},
+            {
+                b: {token: (max(v) - min(v)) / 2 for token, v in tokens.items()}
+                for b, tokens in values.items()
+            },
         )
 
     @classmethod
@@ -85,20 +98,25 @@ class Law:
         """At most `most` categories of at least the probability `least`: the likeliest beginning is told
         apart by its next token, as long as there is room."""
         probabilities: dict[Tokens, float] = {(): 1.0}
+        deviations: dict[Tokens, float] = {(): 0.0}
         branches: dict[Tokens, Sequence[int]] = {}
         likeliest: list[tuple[float, Tokens]] = [(-1.0, ())]
         while likeliest and len(probabilities) < most:
             _, beginning = heapq.heappop(likeliest)
-            parts = self._parts(beginning, probabilities[beginning], least, most - len(probabilities) + 1)
+            whole, off = probabilities[beginning], deviations[beginning]
+            parts = self._parts(beginning, whole, least, most - len(probabilities) + 1)
             if len(parts) < 2:
                 continue
-            del probabilities[beginning]
+            del probabilities[beginning], deviations[beginning]
             branches[beginning] = [token for token in parts if token != OTHER]
+            steps = {token: self._deviations.get(beginning, {}).get(token, 0.0) for token in parts}
+            steps[OTHER] = hypot(*(steps[token] for token in branches[beginning]))
             for token, probability in parts.items():
                 probabilities[(*beginning, token)] = probability
+                deviations[(*beginning, token)] = hypot(off * probability / whole, whole * steps[token])
                 if token != OTHER:
                     heapq.heappush(likeliest, (-probability, (*beginning, token)))
-        return Partition(probabilities, branches)
+        return Partition(probabilities, branches, deviations)
 
     def _parts(self, beginning: Tokens, probability: float, least: float, most: int) -> dict[int, float]:
         """The next tokens that are likely enough, and OTHER for the rest, which must be likely enough too."""

@@ -78,6 +78,7 @@ DISTRIBUTION = (
     "p",
     "TV seen",
     "TV at most",
+    "TV of batches",
     "finds TV",
     "drafted",
     "kept",
@@ -90,7 +91,8 @@ def distribution_rows(cells: Iterable[Mapping[str, Any]]) -> list[tuple[str, ...
         (
             cell["name"], cell["verdict"], str(cell["judgement"]["draws"]),
             f"{cell['judgement']['p_value']:.2g}", f"{cell['judgement']['variation']:.3f}",
-            f"{cell['judgement']['bound']:.3f}", f"{cell['finds']:.3f}",
+            f"{cell['judgement']['bound']:.3f}", f"{cell['judgement'].get('noise', 0):.1g}",
+            f"{cell['finds']:.3f}",
             f"{cell['draft_tokens']:.0f}", f"{cell['accepted_tokens']:.0f}",
         )
         for cell in cells
@@ -147,8 +149,8 @@ def html(certificate: Certificate) -> str:
             "Sampled texts",
             "Many texts of five tokens against the law that bare vLLM states. TV, total variation, is the "
             "largest difference in the probability of any event. 'same': it is below the bound that was "
-            "asked for; 'unclear': no difference was seen, but more draws are needed to rule it out. "
-            + LEGEND,
+            "asked for; 'unclear': no difference was seen, but more draws are needed to rule it out. What "
+            "other batches change in bare vLLM itself, by rounding, is allowed for. " + LEGEND,
         ),
         KNOWN_BAD: (
             "Features that were reported broken",

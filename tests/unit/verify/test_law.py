@@ -1,3 +1,5 @@
+from math import hypot
+
 import pytest
 
 from slipstream.verify.law import OTHER, Law
@@ -58,3 +60,25 @@ def test_counted_law() -> None:
 def test_text_that_ends_early_has_a_category() -> None:
     partition = Law.counted([(5,), (1, 2), (1, 3)]).partition(0.1, 10)
     assert partition.category((5,)) in partition.probabilities
+
+
+def test_what_other_batches_change() -> None:
+    """Half of the range that was told; along a text the relative deviations add up as squares."""
+    told = [
+        ((0, 0), [{0: 0.62, 1: 0.38}, {0: 0.5, 1: 0.5}]),
+        ((0, 1), [{0: 0.58, 1: 0.42}, {0: 0.6, 1: 0.4}]),
+    ]
+    partition = Law.told(told).partition(0.0, 3)
+    assert partition.probabilities == pytest.approx({(1,): 0.4, (0, 0): 0.33, (0, 1): 0.27})
+    expected = {
+        (1,): 0.02,
+        (0, 0): 0.33 * hypot(0.02 / 0.6, 0.05 / 0.55),
+        (0, 1): 0.27 * hypot(0.02 / 0.6, 0.05 / 0.45),
+    }
+    assert partition.deviations == pytest.approx(expected)
+
+
+def test_the_rest_deviates_as_what_is_told_does() -> None:
+    told = [((7,), [{7: 0.52, 8: 0.28}]), ((7,), [{7: 0.48, 8: 0.32}])]
+    partition = Law.told(told).partition(0.1, 5)
+    assert partition.deviations == pytest.approx({(7,): 0.02, (8,): 0.02, (OTHER,): hypot(0.02, 0.02)})
