@@ -257,3 +257,15 @@ def test_a_long_prompt_is_read_in_several_steps(tiny_llama: str, monkeypatch: py
     assert read[0] == 30 - len(PROMPT) - 1
     assert read[1] > 40
     assert read[4] == long.num_tokens
+
+
+@pytest.mark.parametrize("answer", [AttributeError("pass_profile"), [None]])
+def test_foreign_workers_are_planned_for_too(answer: Any) -> None:
+    """A `worker_cls` that is not ours tells no profile: the planner begins with a guess."""
+    from slipstream.engine.scheduler import _planner
+
+    executor = MagicMock()
+    executor.collective_rpc.side_effect = [answer]
+    planner = _planner(executor)
+    assert planner.report()["step_seconds"]
+    executor.collective_rpc.assert_called_once_with("pass_profile")

@@ -22,7 +22,7 @@ class Step:
     """Moments of `time.perf_counter`."""
     ended: float
     drafted: Sequence[tuple[float, float]]
-    """From when to when the workers drafted, in this step or, by our scheduler's wish, just before it."""
+    """From when to when drafts were made: by vLLM's runner in this step, by our scheduler just before it."""
 
 
 class StepFile:

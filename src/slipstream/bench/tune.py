@@ -2,9 +2,10 @@
 
 1. Measure what a step costs and what each candidate's drafts are worth, once.
 2. Predict every K at every load, and choose.
-3. Confirm the best few against bare vLLM. Prediction stands on counts and on costs that were compared step by
-   step, a benchmark has fewer and noisier numbers: it does not choose, but what it finds slower than bare
-   vLLM is dropped.
+3. Confirm the best few, and `auto`, against bare vLLM. Prediction stands on counts and on costs that were
+   compared step by step, a benchmark has fewer and noisier numbers: it does not choose a K, but what it finds
+   slower than bare vLLM is dropped. `auto` has no K to predict; it is chosen where it is measured to be
+   clearly faster.
 """
 
 import json
@@ -25,7 +26,7 @@ from slipstream.bench.plan import Load, Plan
 from slipstream.bench.profile import measure_cost, probe_arm
 from slipstream.bench.run import Records, Watcher, request_form, run
 from slipstream.bench.servers import Server, running
-from slipstream.bench.statistics import mean_over_cells
+from slipstream.bench.statistics import Interval, mean_over_cells
 from slipstream.bench.steps import StepTotals
 from slipstream.bench.turns import OwnTime
 from slipstream.bench.workloads import Workload
@@ -39,6 +40,7 @@ from slipstream.planning.cost import CostCurve
 from slipstream.planning.prediction import Acceptance, Situation, predicted_speedup
 
 NGRAM = "ngram"
+AUTO = "auto"
 MOST_DRAFTS = 8
 ACCEPTANCE_LOAD = 8
 CONFIRMED = 2  # configurations that are run against bare vLLM
@@ -171,6 +173,7 @@ class Tuning:
         self.model, self.workloads, self.loads = model, workloads, sorted(loads)
         self.max_tokens, self.flags, self.folder = max_tokens, flags, folder
         self.candidates = candidates(drafter)
+        self.auto = SpeculationConfig.build({"drafter": {"model": drafter}} if drafter else {})
         folder.mkdir(parents=True, exist_ok=True)
         self._file = folder / "tune.json"
         settings = [
@@ -196,10 +199,7 @@ class Tuning:
             self._save()
         options = self.options()
         self.content["predictions"] = self._predictions()
-        if max(options[0].tokens) == 0:
-            self._choose(options[0], "no K is predicted to be faster than none at any load")
-            return
-        self._choose(options[0], "predicted, not yet confirmed")
+        self._choose_option(options[0], "predicted, not yet confirmed")
         self._confirm(options, deadline, watcher)
 
     def _measure(self, watcher: Watcher) -> Measured:
@@ -283,9 +283,11 @@ class Tuning:
 
     def _confirm(self, options: Sequence[Option], deadline: float, watcher: Watcher) -> None:
         tried = [option for option in options if option.predicted > 1][:CONFIRMED]
+        auto = Arm(AUTO, self.auto.model_dump_json(exclude_defaults=True))
+        arms = [*(option.arm(self.loads) for option in tried), auto]
         plan = Plan(
             model=self.model,
-            arms=[Arm(BARE), *(option.arm(self.loads) for option in tried)],
+            arms=[Arm(BARE), *arms],
             workloads=self.workloads,
             loads=[Load(concurrency=load) for load in self.loads],
             rounds=CONFIRM_ROUNDS,
@@ -300,37 +302,46 @@ class Tuning:
         run(plan, records, watcher, WIDEST, deadline - time.monotonic())
         cells = [records.rounds[cell.key] for cell in plan.cells]
         measured = {
-            option.name: mean_over_cells([ratios(rounds, BARE, option.name) for rounds in cells])
-            for option in tried
+            arm.name: mean_over_cells([ratios(rounds, BARE, arm.name) for rounds in cells]) for arm in arms
         }
         self.content["confirmation"] = {name: interval.as_dict() for name, interval in measured.items()}
-        for option in tried:
-            if measured[option.name].value >= 1:
-                gain = measured[option.name]
-                self._choose(
-                    option,
-                    f"predicted {option.predicted:.2f}x, measured {gain.value:.2f}x "
-                    f"({gain.low:.2f} to {gain.high:.2f}) in {records.num_rounds} rounds",
-                )
-                return
-        none = Option(self.candidates[0], (0,) * len(self.loads), 1.0)
-        self._choose(none, "no configuration was measured to be faster than bare vLLM")
+        fixed = next((option for option in tried if measured[option.name].value >= 1), None)
+        if prefers_auto(measured[AUTO], measured[fixed.name] if fixed else None):
+            said = _measured(measured[AUTO], records.num_rounds)
+            self._choose(AUTO, self.auto, (), said)
+        elif fixed:
+            said = _measured(measured[fixed.name], records.num_rounds)
+            self._choose_option(fixed, f"predicted {fixed.predicted:.2f}x, {said}")
+        else:
+            self._choose("off", None, (), "no configuration was measured to be faster than bare vLLM")
 
-    def _choose(self, option: Option, reason: str) -> None:
-        table = option.table(self.loads)
-        config = option.candidate.config(max(option.tokens), table) if max(option.tokens) else None
+    def _choose_option(self, option: Option, reason: str) -> None:
+        most = max(option.tokens)
+        config = option.candidate.config(most, option.table(self.loads)) if most else None
+        self._choose(option.name if config else "off", config, option.tokens, reason, option.predicted)
+
+    def _choose(
+        self,
+        name: str,
+        config: SpeculationConfig | None,
+        tokens: Sequence[int],
+        reason: str,
+        predicted: float | None = None,
+    ) -> None:
         self.content["choice"] = {
-            "name": option.name if config else "off",
-            "num_draft_tokens": dict(zip(map(str, self.loads), option.tokens, strict=True)),
+            "name": name,
+            "num_draft_tokens": dict(zip(map(str, self.loads), tokens, strict=False)),
             "reason": reason,
-            "predicted": option.predicted,
+            "predicted": predicted,
         }
-        ours = config.model_dump(exclude_defaults=True) if config else {"mode": "off"}
+        ours = (
+            {"mode": config.mode, **config.model_dump(exclude_defaults=True)} if config else {"mode": "off"}
+        )
         (self.folder / "speculate.yaml").write_text(
             f"# slipstream tune: {reason}.\n" + yaml.safe_dump(ours, sort_keys=False)
         )
-        theirs = None
-        if config:
+        theirs = None  # plain vLLM has no planner
+        if config and config.mode == "fixed":
             target = open_checkpoint(self.model)
             deployment = Deployment.from_flags([self.model, *self.flags])
             assert deployment is not None
@@ -340,3 +351,12 @@ class Tuning:
 
     def _save(self) -> None:
         self._file.write_text(json.dumps(self.content, indent=1) + "\n")
+
+
+def prefers_auto(auto: Interval, fixed: Interval | None) -> bool:
+    """Whether `auto` is chosen, by its speedup and that of the best fixed K that is as fast as bare vLLM."""
+    return auto.value >= 1 if fixed is None else auto.low > fixed.value
+
+
+def _measured(gain: Interval, rounds: int) -> str:
+    return f"measured {gain.value:.2f}x ({gain.low:.2f} to {gain.high:.2f}) in {rounds} rounds"

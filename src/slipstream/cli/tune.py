@@ -43,9 +43,9 @@ def tune(
     """Find the speculation that is fastest for your traffic on this machine, and write its configuration.
 
     Measures what a step costs and what drafts are worth, predicts every K at every load, confirms the best
-    against bare vLLM. Writes [bold]speculate.yaml[/] for slipstream serve --speculate, and
-    [bold]speculative_config.json[/] for plain vLLM. Further options go to [bold]slipstream serve[/].
-    Leave the machine alone meanwhile. Ctrl-C keeps the steps that are done.
+    and [bold]auto[/] against bare vLLM. Writes [bold]speculate.yaml[/] for slipstream serve --speculate, and
+    for a fixed K [bold]speculative_config.json[/] for plain vLLM. Further options go to
+    [bold]slipstream serve[/]. Leave the machine alone meanwhile. Ctrl-C keeps the steps that are done.
 
     [dim]slipstream tune ./model --workload my-prompts.jsonl --concurrency 1,8,32 --budget 20m[/]
     """
@@ -107,7 +107,8 @@ def _print(tuning: "Tuning") -> None:
             console.print(f"  {name}: {gain['value']:.2f}x ({gain['low']:.2f} to {gain['high']:.2f})")
     choice = tuning.content["choice"]
     loads = ", ".join(f"K={k} at {load}" for load, k in choice["num_draft_tokens"].items())
-    console.print(f"\nchosen: [bold]{choice['name']}[/] ({loads}): {choice['reason']}")
+    console.print(f"\nchosen: [bold]{choice['name']}[/]{f' ({loads})' if loads else ''}: {choice['reason']}")
     folder = tuning.folder
     console.print(f"\nslipstream serve {tuning.model} --speculate {folder / 'speculate.yaml'}")
-    console.print(f'plain vLLM: --speculative-config "$(cat {folder / "speculative_config.json"})"')
+    if any(choice["num_draft_tokens"].values()):
+        console.print(f'plain vLLM: --speculative-config "$(cat {folder / "speculative_config.json"})"')

@@ -17,7 +17,7 @@ from vllm.v1.outputs import DraftTokenIds
 from slipstream.drafting.base import Draft, Proposer, RequestInfo
 from slipstream.drafting.composer import EVERYTHING, Chosen, Composer
 from slipstream.drafting.registry import make_proposer
-from slipstream.engine.patches import answer_for_the_scheduler, draft_after_every_step
+from slipstream.engine.patches import draft_after_every_step, expose_scheduler_report
 from slipstream.engine.planning import Plans, logger, stated_survival
 from slipstream.engine.settings import Settings
 from slipstream.engine.wishes import AUTO, OFF, wish_of
@@ -99,6 +99,8 @@ class Scheduler(Plans, VllmScheduler):
         self._pinned_tokens = 0  # of these, how many were accepted
         self._drafting = 0.0  # seconds of drafting for it
         self._drafting_next = 0.0
+        self._drafted: list[tuple[float, float]] = []
+        """From when to when we drafted since the last step was scheduled, by `time.perf_counter`."""
         if not settings.composes:
             return
         vocab_size = self.vllm_config.model_config.get_vocab_size()
@@ -111,13 +113,14 @@ class Scheduler(Plans, VllmScheduler):
         # for one token with K drafts that cannot be right (it does so for CUDA graphs of one shape).
         self.dynamic_sd_lookup = [self.num_spec_tokens] * (self.max_num_running_reqs + 1)
         draft_after_every_step()
-        answer_for_the_scheduler()
+        expose_scheduler_report()
 
     # ---- vLLM's steps, and their times ----
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
         now = time.perf_counter()
         output = super().schedule(*args, **kwargs)
+        output.slipstream_drafted, self._drafted = self._drafted, []
         if self._planner is not None:
             try:
                 self._measure(now, output)
@@ -170,7 +173,9 @@ class Scheduler(Plans, VllmScheduler):
         except Exception:
             self._failed("drafting", "this step has no drafts")
         self._steps += 1
-        self._drafting_next = time.perf_counter() - begun
+        ended = time.perf_counter()
+        self._drafted = [(begun, ended)]
+        self._drafting_next = ended - begun
         self._seconds += self._drafting_next
         if not self.running and not self.waiting:
             self._begun = None  # the engine waits: that is no step

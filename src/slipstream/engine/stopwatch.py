@@ -32,11 +32,9 @@ class TimedCPUWorker(CPUWorker):
 
         return timed
 
-    def draft(self, wanted: dict[str, int]) -> Any:
-        return self._timed(super().draft)(wanted)
-
     def execute_model(self, scheduler_output: Any) -> Any:
         self._scheduled = scheduler_output
+        self._drafted = [*getattr(scheduler_output, "slipstream_drafted", [])]
         self._begun = time.perf_counter()
         return super().execute_model(scheduler_output)
 
@@ -47,7 +45,6 @@ class TimedCPUWorker(CPUWorker):
             step |= {"begun": self._begun, "ended": time.perf_counter(), "drafted": self._drafted}
             self._steps.write(json.dumps(step) + "\n")
             self._steps.flush()
-        self._drafted.clear()
         return result
 
 

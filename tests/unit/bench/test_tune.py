@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from slipstream.bench.profile import cost_row
+from slipstream.bench.statistics import Interval
 from slipstream.bench.steps import Step
-from slipstream.bench.tune import MOST_DRAFTS, Candidate, Measured, Option, batch_size_table
+from slipstream.bench.tune import MOST_DRAFTS, Candidate, Measured, Option, batch_size_table, prefers_auto
 from slipstream.errors import SetupError
 from slipstream.planning.cost import CostCurve
 from slipstream.planning.prediction import Acceptance
@@ -87,3 +88,16 @@ def test_prediction_by_load() -> None:
 
 def test_what_was_measured_survives_the_file() -> None:
     assert Measured.from_dict(measured(0.5).as_dict()) == measured(0.5)
+
+
+@pytest.mark.parametrize(
+    ("auto", "fixed", "chosen"),
+    [
+        (Interval(1.20, 1.11, 1.30), Interval(1.10, 1.00, 1.20), True),
+        (Interval(1.20, 1.09, 1.30), Interval(1.10, 1.00, 1.20), False),
+        (Interval(1.01, 0.95, 1.07), None, True),
+        (Interval(0.99, 0.95, 1.07), None, False),
+    ],
+)
+def test_auto_is_chosen_where_it_is_clearly_faster(auto: Any, fixed: Any, chosen: bool) -> None:
+    assert prefers_auto(auto, fixed) == chosen
