@@ -22,14 +22,16 @@ SHARED_SERVERS = {
 }
 """Files whose tests share a server, by the name of its fixture."""
 LONGEST_FIRST = (
-    "tests/engine/test_lossless.py",
     "tests/e2e/test_plan.py",
     "tests/e2e/test_verify.py",
+    "tests/engine/test_lossless.py",
     "tests/e2e/test_bench.py",
-    "tests/engine/test_composition.py",
     "tests/e2e/test_examples.py",
     "tests/e2e/test_server.py",
+    "tests/engine/test_composition.py",
     "tests/e2e/test_training.py",
+    "tests/engine/test_v2_runner.py",
+    "tests/engine/test_sampled_distribution.py",
 )
 """Files that take minutes, so that no worker is left alone with one of them in the end."""
 

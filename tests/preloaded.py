@@ -44,11 +44,16 @@ class PreloadedContext(ForkServerContext):
     Process = PreloadedProcess
 
 
+def environment_of_one_rank() -> environment.Environment:
+    """Return what Slipstream sets for an engine of one rank, on the cores that this process may use."""
+    return environment.cpu_environment(Choice(None, ""), 1, os.environ)
+
+
 def preload_engines() -> None:
     """Start the process that engines are forked from, with the libraries that Slipstream preloads, and make
     the vLLM of this process use it."""
     forkserver.set_forkserver_preload(list(PRELOADED))
-    with environment.applied(environment.cpu_environment(Choice(None, ""), 1, os.environ)):
+    with environment.applied(environment_of_one_rank()):
         forkserver.ensure_running()
 
     from vllm.v1.engine import utils

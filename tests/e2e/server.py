@@ -13,9 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from preloaded import environment_of_one_rank
 from sharing_a_core.sitecustomize import FORK_VARIABLE
-from slipstream.config import Choice
-from slipstream.engine.environment import cpu_environment
 
 TESTS = Path(__file__).parents[1]
 START_SECONDS = 600
@@ -29,7 +28,7 @@ SMALL = {
 QUICK = {
     **SMALL,
     FORK_VARIABLE: "1",
-    "LD_PRELOAD": cpu_environment(Choice(None, ""), 1, os.environ).variables.get("LD_PRELOAD", ""),
+    "LD_PRELOAD": environment_of_one_rank().variables.get("LD_PRELOAD", ""),
 }
 
 

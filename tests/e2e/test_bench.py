@@ -19,7 +19,7 @@ from slipstream.config import SpeculationConfig
 
 BRIEF = ("--max-tokens", "16", "--budget", "1s", "--dtype", "float32", "--enforce-eager")
 RUN = (
-    "--workload", "edit", "--arm", "k3=fixed:3", "--concurrency", "1,2", "--rate", "2", "--rounds", "2",
+    "--workload", "edit", "--arm", "k3=fixed:3", "--concurrency", "1,2", "--rate", "8", "--rounds", "2",
     *BRIEF,
 )  # fmt: skip
 
@@ -75,7 +75,7 @@ def results(run: Path) -> Any:
 def test_every_round_is_there_once(bench: Path) -> None:
     rounds = [json.loads(line) for line in lines(bench / "rounds.jsonl")]
     assert sorted((r["load"], r["round"]) for r in rounds) == [
-        ("1 at once", 0), ("1 at once", 1), ("2 at once", 0), ("2 at once", 1), ("2/s", 0), ("2/s", 1)
+        ("1 at once", 0), ("1 at once", 1), ("2 at once", 0), ("2 at once", 1), ("8/s", 0), ("8/s", 1)
     ]  # fmt: skip
     assert rounds[0]["order"] == ["bare", "k3"]
     assert rounds[1]["order"] == ["k3", "bare"]
@@ -86,13 +86,14 @@ def test_what_we_count_is_what_the_server_counts(bench: Path) -> None:
     """Draft and accepted tokens from our step records against vLLM's own metrics endpoint."""
     drafted = 0
     for line in lines(bench / "rounds.jsonl"):
-        for arm in json.loads(line)["arms"].values():
+        for name, arm in json.loads(line)["arms"].items():
             steps = arm["steps"]
             assert sum(steps["offered"]) == arm["counters"]["draft_tokens"]
             assert sum(steps["accepted"]) == arm["counters"]["accepted_tokens"]
             assert (steps["offered"] or [0])[0] == arm["counters"]["num_drafts"]
             drafted += sum(steps["offered"])
             assert 0 <= steps["drafting"] < steps["target"]
+            assert (steps["drafting"] > 0) == (name != "bare")
     assert drafted > 0
 
 
@@ -158,8 +159,10 @@ def test_tune(tiny_llama: str, tmp_path: Path) -> None:
     drafts = {len(step["offered"]) for step in wrong if not step["prefilling"]}
     assert drafts == set(range(9))  # every K had its turn
     config = SpeculationConfig.build(yaml.safe_load((out / "speculate.yaml").read_text()))
-    assert config.mode in ("fixed", "off")
+    assert content["choice"]["name"] == config.mode or config.mode == "fixed"
+    assert content["confirmation"]["auto"]["value"] > 0
     theirs = json.loads((out / "speculative_config.json").read_text())
     if config.mode == "fixed":
         assert theirs["num_speculative_tokens"] == config.num_draft_tokens
-        assert content["confirmation"]
+    else:
+        assert theirs is None

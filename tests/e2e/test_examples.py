@@ -46,7 +46,7 @@ def test_classic_draft_model(tmp_path: Path, smollm2: str, drafter: str) -> None
 
 
 def test_classic_ngram(tmp_path: Path, smollm2: str) -> None:
-    result = run_example(tmp_path, "classic_ngram.py", {"facebook/opt-6.7b": smollm2})
+    result = run_example(tmp_path, "classic_ngram.py", {"facebook/opt-6.7b": smollm2}, environment=QUICK)
     assert re.search(r"Prompt: 'The future of AI is', Generated text: '.+'", result.stdout)
     assert re.search(r"proposer\s+ngram, K=5", result.stderr)
 

@@ -46,7 +46,9 @@ def run_arm(
         **speculation,
     )
     one_by_one = (
-        [tokens for prompt in prompts[::4] for tokens in _generate(llm, [prompt], [GREEDY])] if single else []
+        [tokens for prompt in prompts[::4] for tokens in _generate(llm, [prompt], [GREEDY], MAX_TOKENS // 2)]
+        if single
+        else []
     )
     samplings = [GREEDY] * len(prompts) + [TOP_1] * (len(prompts) if top_1 else 0)
     batched = _generate(llm, [*prompts, *prompts][: len(samplings)], samplings)
@@ -61,8 +63,10 @@ def run_arm(
     return run
 
 
-def _generate(llm: Any, prompts: Sequence[str], samplings: Sequence[dict[str, Any]]) -> list[list[int]]:
-    parameters = [slipstream.SamplingParams(max_tokens=MAX_TOKENS, **sampling) for sampling in samplings]
+def _generate(
+    llm: Any, prompts: Sequence[str], samplings: Sequence[dict[str, Any]], max_tokens: int = MAX_TOKENS
+) -> list[list[int]]:
+    parameters = [slipstream.SamplingParams(max_tokens=max_tokens, **sampling) for sampling in samplings]
     outputs = llm.generate(list(prompts), parameters, use_tqdm=False)
     return [list(output.outputs[0].token_ids) for output in outputs]
 

@@ -58,8 +58,8 @@ def features() -> dict[str, tuple[list[Any], dict[str, Any]]]:
 def outputs_of(llm: Any) -> dict[str, Any]:
     found = outputs_by_feature(llm)
     # More text than the KV cache holds: some requests are preempted and come back.
-    many = [f"{HANDBOOK[:700]} Item {i}. {COUNT}" for i in range(24)]
-    sampling = slipstream.SamplingParams(temperature=0.0, max_tokens=120, ignore_eos=True, logprobs=2)
+    many = [f"{HANDBOOK[:700]} Item {i}. {COUNT}" for i in range(16)]
+    sampling = slipstream.SamplingParams(temperature=0.0, max_tokens=60, ignore_eos=True, logprobs=2)
     found["preemption"] = llm.generate(many, sampling, use_tqdm=False)
     found["counters"] = counters(llm)
     cached = {"prompt_token_ids": [300 + i % 91 for i in range(KV_BLOCK + 1)]}
@@ -114,7 +114,7 @@ def run(**speculation: Any) -> tuple[dict[str, Any], dict[str, Any] | None]:
         max_model_len=MODEL_LEN,
         max_num_seqs=24,
         max_num_batched_tokens=256,  # prompts are cut into chunks
-        kv_cache_memory_bytes=300 * 1024**2,
+        kv_cache_memory_bytes=200 * 1024**2,
         enable_lora=True,
         **speculation,
     )
