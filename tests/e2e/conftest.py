@@ -3,6 +3,13 @@ from collections.abc import Iterator
 import pytest
 
 from e2e.server import QUICK, Server, running_server
+from sharing_a_core.sitecustomize import fork_servers
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forked_servers() -> None:
+    """Fork the servers that have `QUICK` in their environment."""
+    fork_servers()
 
 
 @pytest.fixture(scope="session")
