@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import slipstream
-from slipstream.bench.about import about_this_run
-from slipstream.bench.workloads import load_workloads
-from slipstream.engine.report import drafting_report
+from slipstream.engine.launch.report import drafting_report
+from slipstream.reporting.run_metadata import about_this_run
 from slipstream.testing import models
+from slipstream.workloads.loading import load_workloads
 
 K, MAX_TOKENS, AT_ONCE = 4, 64, 8
 WORKLOADS = ("edit", "code", "chat", "summarise")

@@ -20,10 +20,10 @@ START_SECONDS = 300
 
 
 def main() -> None:
-    from slipstream.bench.about import about_this_run
+    from slipstream.reporting.run_metadata import about_this_run
+    from slipstream.serving.client import Served
     from slipstream.verify.known_bad import CASES, TIGHT
     from slipstream.verify.run import FEW, conversations
-    from slipstream.verify.served import Served
 
     model, out = sys.argv[1], Path(sys.argv[2])
     out.parent.mkdir(parents=True, exist_ok=True)

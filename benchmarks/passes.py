@@ -10,9 +10,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from slipstream.bench.about import about_this_run
-from slipstream.bench.arms import Arm
-from slipstream.bench.servers import running
+from slipstream.reporting.run_metadata import about_this_run
+from slipstream.serving.arms import Arm
+from slipstream.serving.servers import running
 
 WORKER = "passes_worker.EveryCountWorker"
 

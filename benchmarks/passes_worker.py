@@ -1,10 +1,10 @@
 """For passes.py: it runs in the server."""
 
-from slipstream.engine import profile
-from slipstream.engine.worker import CPUWorker
+from slipstream.engine.worker import pass_profile
+from slipstream.engine.worker.worker import CPUWorker
 
-profile.COUNTS = (*range(72, 0, -1),)  # type: ignore[assignment]
-profile.ROUNDS = 12
+pass_profile.FINE = pass_profile.Passes(tuple(range(72, 0, -1)), 12)
+pass_profile.MOST_SECONDS = float("inf")
 
 
 class EveryCountWorker(CPUWorker):

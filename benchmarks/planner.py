@@ -10,9 +10,9 @@ import time
 
 import numpy as np
 
-from slipstream.bench.about import about_this_run
-from slipstream.planning.planner import Planner
+from slipstream.planning.planner import Planner, StepOutcome, StepState
 from slipstream.planning.step_cost import PassProfile, Step, StepCost
+from slipstream.reporting.run_metadata import about_this_run
 
 PROFILE = PassProfile((1, 4, 16, 32, 64, 128), (0.02, 0.021, 0.022, 0.026, 0.035, 0.06))
 CANDIDATES, STEPS = 8, 500
@@ -25,15 +25,16 @@ def measure(requests: int) -> dict[str, float]:
     for _ in range(STEPS):
         survival = np.cumprod(random.uniform(0.3, 1, (requests, CANDIDATES)), 1).tolist()
         offered = {str(request): row for request, row in enumerate(survival)}
-        planner.upcoming(Step(requests, 0, 0, 300 * requests))
+        state = StepState(Step(requests, 0, 0, 300 * requests))
         begun = time.perf_counter()
-        planner.passes("drafter", offered, offered)
+        planner.plan_drafter(state, offered, offered)
         between = time.perf_counter()
-        chosen = planner.lengths(offered)
+        plan = planner.plan(state, offered)
         ended = time.perf_counter()
         passes.append(between - begun)
         lengths.append(ended - between)
-        planner.measured(Step(requests, sum(chosen.values()), 0, 300 * requests), 0.03, 0.0, 2 * requests)
+        step = Step(requests, plan.verified, 0, 300 * requests)
+        planner.record(StepOutcome(step, 0.03, 0.0, 2 * requests))
     micro = {"lengths": lengths, "passes": passes}
     return {
         f"{name}_microseconds_{what}": round(1e6 * value, 1)

@@ -13,11 +13,13 @@ import time
 
 import numpy as np
 
-from slipstream.bench.about import about_this_run
 from slipstream.drafting import Proposer, RequestInfo
 from slipstream.drafting.composer import Composer
 from slipstream.drafting.ngram import NgramProposer
 from slipstream.drafting.suffix import SharedTexts, SuffixProposer
+from slipstream.loop import SpeculationLoop
+from slipstream.planning.policy import VerifyAll
+from slipstream.reporting.run_metadata import about_this_run
 
 BATCH, CONTEXT, STEPS, K = 256, 8192, 40, 5
 CACHE_TOKENS = 10_000_000
@@ -48,6 +50,7 @@ def per_request(proposers: list[Proposer], known: list[list[int]]) -> dict[str, 
     """Microseconds per request and step: of each call, and of all that the scheduler does to draft."""
     source = random.Random(2)
     composer = Composer(proposers, VOCABULARY)
+    loop = SpeculationLoop(composer, VerifyAll())
     texts = {}
     for index in range(BATCH):
         name = str(index)
@@ -59,7 +62,7 @@ def per_request(proposers: list[Proposer], known: list[list[int]]) -> dict[str, 
     wanted = dict.fromkeys(texts, K)
     for _ in range(STEPS):
         begun = time.perf_counter()
-        drafts = composer.draft(wanted)
+        drafts, _ = loop.propose(wanted)
         drafted = time.perf_counter()
         for name, text in texts.items():
             composer.observe(name, text[at : at + 2])

@@ -11,14 +11,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from slipstream.bench.about import about_this_run
-from slipstream.bench.arms import Arm
-from slipstream.bench.charts import Point, Series, line_chart
 from slipstream.bench.plan import Cell, Load, Plan
 from slipstream.bench.run import Bench
-from slipstream.bench.servers import running
 from slipstream.bench.statistics import mean_ratio
-from slipstream.bench.workloads import load_workloads
+from slipstream.reporting.charts import Point, Series, line_chart
+from slipstream.reporting.run_metadata import about_this_run
+from slipstream.serving.arms import Arm
+from slipstream.serving.servers import running
+from slipstream.workloads.loading import load_workloads
 
 ARMS = (Arm("bare"), Arm("auto", "auto"), Arm("fixed-5", "fixed:5"))
 RAMP = [("edit", load) for load in (1, 4, 16, 64, 16, 4, 1)] + [("edit", 4), ("chat", 4), ("edit", 4)]

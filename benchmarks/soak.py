@@ -15,11 +15,11 @@ SEED = 0
 
 
 def main() -> None:
-    from slipstream.bench.about import about_this_run
-    from slipstream.bench.arms import Arm
-    from slipstream.bench.servers import running
+    from slipstream.reporting.run_metadata import about_this_run
+    from slipstream.serving.arms import Arm
+    from slipstream.serving.client import Served
+    from slipstream.serving.servers import running
     from slipstream.verify.run import conversations
-    from slipstream.verify.served import Served
 
     target, drafter, minutes, out = sys.argv[1], sys.argv[2], float(sys.argv[3]), Path(sys.argv[4])
     out.mkdir(parents=True, exist_ok=True)

@@ -5,7 +5,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from slipstream.engine.worker import CPUWorker
+from slipstream.engine.worker.worker import CPUWorker
 
 
 class RecordingWorker(CPUWorker):

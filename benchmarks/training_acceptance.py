@@ -15,7 +15,7 @@ from typing import Any
 
 
 def main() -> None:
-    from slipstream.bench.about import about_this_run
+    from slipstream.reporting.run_metadata import about_this_run
     from slipstream.training.card import length_of
 
     model, data, out, *drafters = sys.argv[1:]
@@ -33,7 +33,7 @@ def main() -> None:
 def accepted(model: str, data: str, drafter: str) -> float:
     """Tokens per step."""
     import slipstream
-    from slipstream.training.texts import read_texts
+    from slipstream.training.responses import read_texts
 
     recipe = json.loads((Path(data) / "data.json").read_text())
     texts = [t for texts in read_texts(Path(data)) for t in texts if t.held_out and t.temperature == 0]

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from slipstream.bench.about import about_this_run
+from slipstream.reporting.run_metadata import about_this_run
 from slipstream.training.evaluate import alone, guess
 from slipstream.training.features import Example, load_target, read_examples
 from slipstream.training.recipe import Recipe

@@ -18,8 +18,8 @@ from multiprocessing import forkserver, get_context
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 
 from sharing_a_core.sitecustomize import fork_instead_of_spawning, sleep_instead_of_spinning
-from slipstream.config import Choice
-from slipstream.engine import environment
+from slipstream.config import ResolvedSpeculation
+from slipstream.engine.launch import environment
 
 PRELOADED = (
     "vllm.v1.engine.core",
@@ -34,9 +34,9 @@ PRELOADED = (
     "prometheus_fastapi_instrumentator",
     "model_hosting_container_standards.sagemaker",
     "slipstream.cli.serve",
-    "slipstream.engine.endpoint",
-    "slipstream.engine.scheduler",
-    "slipstream.engine.worker",
+    "slipstream.engine.server.endpoint",
+    "slipstream.engine.core.scheduler",
+    "slipstream.engine.worker.worker",
 )
 
 
@@ -69,7 +69,7 @@ class PreloadedContext(ForkServerContext):
 
 def environment_of_one_rank() -> environment.Environment:
     """Return what Slipstream sets for an engine of one rank, on the cores that this process may use."""
-    return environment.cpu_environment(Choice(None, ""), 1, os.environ)
+    return environment.cpu_environment(ResolvedSpeculation(None, ""), 1, os.environ)
 
 
 def preload() -> None:

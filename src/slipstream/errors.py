@@ -2,7 +2,7 @@
 
 
 class SlipstreamError(Exception):
-    """Anything that the user can mend; the command line prints it without a traceback."""
+    """Anything that the user can fix; the command line prints it without a traceback."""
 
 
 class ConfigError(SlipstreamError, ValueError):

@@ -40,6 +40,6 @@ def LLM(
     config, notes = read_speculation({"speculate": speculate, "drafter": drafter, **asked})
     deployment = Deployment.from_arguments(os.fspath(model), arguments)
 
-    from slipstream.engine.start import start_llm
+    from slipstream.engine.launch.start import start_llm
 
     return start_llm(deployment, examine(deployment, config), arguments, notes)

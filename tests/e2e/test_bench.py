@@ -143,7 +143,7 @@ def test_other_settings_are_not_mixed_in(bench: Path, tiny_llama: str) -> None:
 
 def test_tune(tiny_llama: str, tmp_path: Path) -> None:
     out, few = tmp_path / "tune", tmp_path / "few.jsonl"
-    shipped = files("slipstream.bench") / "prompts" / "edit.jsonl"
+    shipped = files("slipstream.workloads") / "prompts" / "edit.jsonl"
     few.write_text("".join(shipped.read_text().splitlines(keepends=True)[:6]))
     options = [*BRIEF, "--workload", str(few), "--concurrency", "2", "--out", str(out)]
     text = finish(command("tune", tiny_llama, *options), tmp_path / "log")

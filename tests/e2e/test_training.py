@@ -19,7 +19,7 @@ import slipstream
 from e2e.server import QUICK
 from slipstream.training.card import length_of
 from slipstream.training.recipe import METHODS
-from slipstream.training.texts import read_texts
+from slipstream.training.responses import read_responses
 
 GUIDE = Path(__file__).parents[2] / "docs" / "training.md"
 RECIPE: dict[str, dict[str, Any]] = {
@@ -71,7 +71,9 @@ def arguments(method: str) -> list[str]:
 
 def accepted_by_the_engine(folder: Path, method: str) -> float:
     """Tokens per step over the held-out texts that are greedy, by vLLM's own counters."""
-    texts = [t for texts in read_texts(folder / "data") for t in texts if t.held_out and t.temperature == 0]
+    texts = [
+        t for texts in read_responses(folder / "data") for t in texts if t.held_out and t.temperature == 0
+    ]
     llm = slipstream.LLM(
         str(folder / "model"), drafter=folder / method / "drafter", speculate="fixed:3", dtype="float32",
         enforce_eager=True, max_model_len=512, kv_cache_memory_bytes=64 * 1024**2,

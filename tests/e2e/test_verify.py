@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from e2e.server import QUICK, Server
-from slipstream.bench.arms import Arm
-from slipstream.bench.servers import running
+from slipstream.serving.arms import Arm
+from slipstream.serving.client import Served
+from slipstream.serving.servers import running
 from slipstream.verify.distribution import check, plan
 from slipstream.verify.greedy import check_greedy
 from slipstream.verify.run import BARE_FLAGS, FORCED, Wanted, Watcher, conversations, verify_servers
-from slipstream.verify.served import Served
 
 FLAGS = ("--dtype", "float32", "--enforce-eager", "--max-model-len", "1024")
 TRIES = 3

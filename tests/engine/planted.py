@@ -8,8 +8,8 @@ import numpy as np
 
 from slipstream.drafting import Draft
 from slipstream.drafting.ngram import NgramProposer
-from slipstream.engine.drafter_cache import DrafterCache
-from slipstream.engine.worker import CPUWorker
+from slipstream.engine.worker.drafter_cache import DrafterCache
+from slipstream.engine.worker.worker import CPUWorker
 
 
 class ShiftedContextWorker(CPUWorker):

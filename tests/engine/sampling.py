@@ -22,11 +22,11 @@ def prepare() -> None:
     """What a worker does before its first step."""
     from vllm.platforms import current_platform
 
-    from slipstream.engine.patches import mend_expand_batch_to_tokens, recover_only_where_drafts_are
+    from slipstream.engine.patches import fix_expand_batch_to_tokens, recover_only_where_drafts_are
 
     current_platform.import_kernels()
     current_platform.register_triton_kernel_overrides()
-    mend_expand_batch_to_tokens()
+    fix_expand_batch_to_tokens()
     recover_only_where_drafts_are()
 
 
@@ -66,7 +66,7 @@ def verify_both_ways(seed: int) -> tuple[list[list[int]], list[list[int]]]:
     """(by us, by vLLM's rejection sampler): random logits and ragged drafts, about half of them right."""
     from vllm.v1.sample.rejection_sampler import rejection_sample
 
-    from slipstream.engine.runner import verify_greedily
+    from slipstream.engine.worker.runner import verify_greedily
 
     random = np.random.default_rng(seed)
     counts = random.integers(0, 5, 40).tolist()
@@ -94,7 +94,7 @@ def plainly_greedy(**different: Any) -> bool:
     """What `is_plainly_greedy` says of a batch that is, but for what is different."""
     from vllm.v1.sample.logits_processor import LogitBiasLogitsProcessor, MinTokensLogitsProcessor
 
-    from slipstream.engine.runner import is_plainly_greedy
+    from slipstream.engine.worker.runner import is_plainly_greedy
 
     device = torch.device("cpu")
     config: Any = SimpleNamespace(scheduler_config=SimpleNamespace(max_num_seqs=4))

@@ -105,7 +105,7 @@ def counters(llm: Any) -> dict[str, Any]:
 
 
 def run(**speculation: Any) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    from slipstream.engine.report import drafting_report
+    from slipstream.engine.launch.report import drafting_report
 
     llm = slipstream.LLM(
         str(models.smollm2()),

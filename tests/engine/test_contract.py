@@ -6,16 +6,19 @@ Whoever uses another symbol of vLLM adds it to CONTRACT.
 import dataclasses
 import importlib
 import inspect
+import json
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from slipstream.cli import app
 from slipstream.config import Deployment
-from slipstream.config.forms import VLLM_KEYS
+from slipstream.config.parse import VLLM_KEYS
 from slipstream.config.speculation import MAX_DRAFT_TOKENS
-from slipstream.engine.patches import PATCHED, why_not_patched
-from slipstream.engine.runner import Kept
+from slipstream.engine.patches import PATCHES, Patch, why_not_patched
+from slipstream.engine.worker.runner import DraftInputs
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ def _has(found: Any, name: str) -> bool:
 
 ARGUMENTS = [field.name for field in dataclasses.fields(Deployment) if field.name != "platform"]  # ours
 CONTRACT = (
-    # slipstream.engine.start, .sampling
+    # slipstream.engine.launch.start, .sampling
     Reliance("vllm:LLM", has=("generate", "chat", "get_metrics")),
     Reliance("vllm:SamplingParams"),
     Reliance("vllm.entrypoints.cli.serve:ServeSubcommand.cmd", parameters=("args",)),
@@ -71,9 +74,9 @@ CONTRACT = (
         has=("speculative_config", "disable_log_stats", *ARGUMENTS),
     ),
     Reliance("vllm.utils.argparse_utils:FlexibleArgumentParser", has=("parse_args",)),
-    # slipstream.engine.arguments: what is sent must be known
+    # slipstream.engine.launch.arguments: what is sent must be known
     Reliance("vllm.config:SpeculativeConfig", has=tuple(sorted(VLLM_KEYS))),
-    # slipstream.engine.profile
+    # slipstream.engine.worker.pass_profile
     Reliance("vllm.distributed.parallel_state:get_world_group", parameters=()),
     Reliance("vllm.distributed.parallel_state:GroupCoordinator.broadcast_object", parameters=("obj", "src")),
     # slipstream.engine.patches
@@ -84,7 +87,7 @@ CONTRACT = (
     Reliance("vllm.triton_utils.dispatcher:_rebind_kernels", parameters=("overrides",)),
     Reliance("vllm.v1.engine.core_client:AsyncMPClient.call_utility_async", parameters=("method", "args")),
     Reliance("vllm.exceptions:VLLMValidationError"),
-    # slipstream.engine.scheduler, .ahead
+    # slipstream.engine.core.scheduler, .ahead
     Reliance("vllm.v1.core.sched.scheduler:Scheduler.schedule", parameters=("throttle_prefills",)),
     Reliance(
         "vllm.v1.core.sched.scheduler:Scheduler.update_from_output",
@@ -104,7 +107,7 @@ CONTRACT = (
         ),
     ),
     Reliance("vllm.v1.core.kv_cache_manager:KVCacheManager.usage"),
-    # slipstream.engine.runner, .profile, .thrift
+    # slipstream.engine.worker.runner, .pass_profile, .v2_draft_model
     Reliance("vllm.v1.worker.gpu_model_runner:GPUModelRunner._dummy_run"),
     Reliance(
         "vllm.v1.worker.gpu_model_runner:GPUModelRunner._sample",
@@ -125,7 +128,7 @@ CONTRACT = (
             "logitsprocs",
         ),
     ),
-    # slipstream.engine.load
+    # slipstream.engine.load_generator
     Reliance(
         "vllm.benchmarks.serve:benchmark",
         parameters=(
@@ -169,7 +172,7 @@ CONTRACT = (
     ),
     Reliance("vllm.benchmarks.datasets:get_samples", parameters=("args", "tokenizer", "multimodal_backends")),
     Reliance("vllm.tokenizers:get_tokenizer"),
-    # slipstream.engine.stopwatch
+    # slipstream.engine.worker.step_times
     Reliance("vllm.v1.worker.cpu_worker:CPUWorker.execute_model", parameters=("scheduler_output",)),
     Reliance("vllm.v1.worker.cpu_worker:CPUWorker.sample_tokens", parameters=("grammar_output",)),
     Reliance("vllm.v1.worker.gpu_model_runner:GPUModelRunner.propose_draft_token_ids"),
@@ -187,7 +190,7 @@ CONTRACT = (
             "vllm_num_speculative_tokens",
         ),
     ),
-    # slipstream.engine.report
+    # slipstream.engine.launch.report
     Reliance(
         "vllm.config:VllmConfig",
         has=(
@@ -200,7 +203,7 @@ CONTRACT = (
     ),
     Reliance("vllm.config:SchedulerConfig", has=("async_scheduling", "get_scheduler_cls")),
     Reliance("vllm.config:DeviceConfig", has=("device_type",)),
-    # slipstream.engine.environment, slipstream.ops.host
+    # slipstream.engine.launch.environment, slipstream.ops.host
     Reliance(
         "vllm.envs:environment_variables",
         has=(
@@ -212,14 +215,14 @@ CONTRACT = (
     ),
     # slipstream.config.speculation
     Reliance("vllm.v1.sample.rejection_sampler:MAX_SPEC_LEN", equals=MAX_DRAFT_TOKENS),
-    # slipstream.engine.patches, slipstream.engine.worker
+    # slipstream.engine.patches, slipstream.engine.worker.worker
     Reliance("vllm.triton_utils:HAS_TRITON"),
     Reliance(
         "vllm.v1.sample.rejection_sampler:expand_batch_to_tokens",
         parameters=("x", "cu_num_tokens", "num_tokens", "replace_from", "replace_to"),
     ),
     Reliance("vllm.v1.sample.ops.topk_topp_sampler:apply_top_k_only", parameters=("logits", "k")),
-    # slipstream.engine.scheduler
+    # slipstream.engine.core.scheduler
     Reliance(
         "vllm.v1.core.sched.scheduler:Scheduler",
         has=("update_draft_token_ids", "_free_request", "schedule"),
@@ -236,9 +239,10 @@ CONTRACT = (
     Reliance("vllm.v1.engine.core:EngineCore.post_step", parameters=("model_executed",)),
     Reliance("vllm.v1.engine.input_processor:InputProcessor.__init__"),
     Reliance("vllm.v1.executor.abstract:Executor.collective_rpc"),
-    # slipstream.engine.runner, .drafter_cache
+    # slipstream.engine.worker.runner, .drafter_cache
     Reliance(
-        "vllm.v1.worker.gpu_model_runner:GPUModelRunner.propose_draft_token_ids", parameters=Kept._fields
+        "vllm.v1.worker.gpu_model_runner:GPUModelRunner.propose_draft_token_ids",
+        parameters=DraftInputs._fields,
     ),
     Reliance(
         "vllm.v1.spec_decode.draft_model:DraftModelProposer",
@@ -317,9 +321,26 @@ def test_a_missing_symbol_is_named() -> None:
         Reliance("vllm.entrypoints.serve.utils.api_utils:cli_env_setup", parameters=("argv",)).check()
 
 
-@pytest.mark.parametrize("path", PATCHED)
-def test_what_is_patched_is_what_the_patch_was_written_for(path: str) -> None:
-    assert why_not_patched(path, PATCHED[path]) == ""
+@pytest.mark.parametrize("patch", PATCHES, ids=lambda patch: patch.name)
+def test_what_is_patched_is_what_the_patch_was_written_for(patch: Patch) -> None:
+    assert why_not_patched(patch.symbol, patch.parameters) == ""
+    assert "Why: " in (patch.make.__doc__ or "")
+
+
+def test_doctor_lists_the_patches(monkeypatch: pytest.MonkeyPatch) -> None:
+    def listed() -> tuple[int, list[dict[str, str]]]:
+        result = CliRunner().invoke(app, ["doctor", "--patches", "--json"])
+        return result.exit_code, json.loads(result.stdout)
+
+    code, found = listed()
+    assert code == 0
+    assert {patch["patch"] for patch in found} == {patch.name for patch in PATCHES}
+    assert not any(patch["problem"] for patch in found)
+    monkeypatch.setattr("vllm.triton_utils.dispatcher._rebind_kernels", lambda: None)
+    code, found = listed()
+    assert code == 1
+    (problem,) = [patch["problem"] for patch in found if patch["problem"]]
+    assert "takes (), not (overrides)" in problem
 
 
 def test_every_option_of_vllms_form_is_known() -> None:

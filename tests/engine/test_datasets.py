@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.bench.workloads import VLLM_PROMPTS, load_workload
+from slipstream.workloads.loading import VLLM_PROMPTS, load_workload
 
 
 def test_random(smollm2: str) -> None:

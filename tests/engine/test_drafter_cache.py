@@ -9,7 +9,7 @@ from typing import Any
 
 import slipstream
 from engine.prompts import PROMPTS
-from slipstream.engine.report import drafting_report
+from slipstream.engine.launch.report import drafting_report
 from slipstream.testing import models
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import slipstream
 from engine.prompts import OTHERS
-from slipstream.engine.report import drafting_report
+from slipstream.engine.launch.report import drafting_report
 from slipstream.testing import models
 
 PROMPTS = [f"{i}. {OTHERS[i % len(OTHERS)]}" for i in range(200)]

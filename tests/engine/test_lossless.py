@@ -2,7 +2,7 @@
 
 Float32, 20 prompts x up to 48 tokens, 20 at a time and some one by one, prefix caching on, against bare vLLM.
 Sampling with top_k=1 must give the same text again: it takes the sampler's random path, where vLLM on CPU
-reads uninitialised memory, and dies on an empty batch, unless it is mended (slipstream.engine.patches).
+reads uninitialised memory, and dies on an empty batch, unless it is patched (slipstream.engine.patches).
 Two planted bugs show what this test can and cannot see: drafts from a wrong context cost acceptance
 only, wrong acceptance changes the text.
 """
@@ -91,7 +91,7 @@ def test_planted_off_by_one_in_the_drafts_context(smollm2: str, bare: Run, ngram
 
 
 def test_vllms_own_worker_dies_of_top_k(smollm2: str) -> None:
-    """What our worker mends, seen. When this fails, vLLM is mended and the patch can go."""
+    """Show what our worker patches. When this fails, vLLM is fixed and the patch can go."""
     from vllm.v1.engine.exceptions import EngineDeadError
 
     worker = "vllm.v1.worker.cpu_worker.CPUWorker"

@@ -79,7 +79,7 @@ def test_the_check_can_fail(worker: Executor) -> None:
 
 
 def test_vllms_own_kernel_throws_its_result_away() -> None:
-    """What our worker mends, seen. When this fails, vLLM is mended and the patch can go."""
+    """Show what our worker patches. When this fails, vLLM is fixed and the patch can go."""
     from vllm.platforms import current_platform
     from vllm.utils.cpu_triton_utils import _expand_kernel_impl
 

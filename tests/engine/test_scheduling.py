@@ -9,8 +9,9 @@ from unittest.mock import MagicMock
 import pytest
 import torch
 
+from slipstream.drafting.requests import AUTO, OFF
 from slipstream.engine.settings import Settings
-from slipstream.engine.wishes import AUTO, OFF
+from slipstream.planning.step_cost import Step
 
 PROMPT = [5, 6, 7, 8, 9, 10, 11, 5, 6, 7]  # ends as it began
 EXECUTOR = SimpleNamespace(collective_rpc=lambda *args, **kwargs: [None])
@@ -32,7 +33,7 @@ def scheduler(model: str, stages: int = 1, free: Any = NGRAM, num_blocks: int = 
     from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
     from vllm.v1.structured_output import StructuredOutputManager
 
-    from slipstream.engine.scheduler import Scheduler
+    from slipstream.engine.core.scheduler import Scheduler
 
     target = ModelConfig(model=model, skip_tokenizer_init=True, dtype="float32", max_model_len=512)
     cache = CacheConfig(block_size=16, enable_prefix_caching=True)
@@ -46,8 +47,8 @@ def scheduler(model: str, stages: int = 1, free: Any = NGRAM, num_blocks: int = 
         ),
         parallel_config=ParallelConfig(pipeline_parallel_size=stages),
         speculative_config=SpeculativeConfig(
-            method="custom_class", model="slipstream.engine.drafters.NoDrafter", num_speculative_tokens=4,
-            target_model_config=target, target_parallel_config=ParallelConfig(),
+            method="custom_class", model="slipstream.engine.worker.drafters.NoDrafter",
+            num_speculative_tokens=4, target_model_config=target, target_parallel_config=ParallelConfig(),
         ),
         additional_config=Settings(free=free, **settings).as_dict(),
     )  # fmt: skip
@@ -115,20 +116,21 @@ def test_a_later_turn_has_its_own_sampling(tiny_llama: str) -> None:
     ours.add_request(session)
     write(ours, ours.schedule(), [8])
     ours.draft(EXECUTOR)
-    assert ours._watched["r"].wish == AUTO
+    assert ours._described["r"].requested == AUTO
     next_turn(session, ours, PROMPT, min_p=0.5)
     session.num_computed_tokens = session.num_tokens - 1
     session.spec_token_ids = []
     ours.draft(EXECUTOR)
-    assert ours._watched["r"].wish == OFF
+    assert ours._described["r"].requested == OFF
     assert not session.spec_token_ids
 
 
 def test_a_later_turn_of_the_user_is_not_shared(tiny_llama: str) -> None:
     ours, session = scheduler(tiny_llama, share="all"), request()
-    composer = ours._composer
-    told = ours._composer = MagicMock(wraps=composer)
+    composer = ours._loop.composer
+    told = ours._loop.composer = MagicMock(wraps=composer)
     told.__contains__.side_effect = composer.__contains__
+    told.drafters = composer.drafters
     ours.add_request(session)
     write(ours, ours.schedule(), [8])
     ours.draft(EXECUTOR)
@@ -232,10 +234,10 @@ def test_nothing_is_left_of_cancelled_and_preempted_requests(tiny_llama: str) ->
         for _ in range(request.max_tokens):
             tokens.append(crowd.next_token(tokens))
         assert list(request.all_token_ids) == tokens
-    composer = ours._composer
+    composer = ours._loop.composer
     of_proposers = [state for p in composer._all for state in vars(p).values() if isinstance(state, dict)]
     assert len(of_proposers) >= 2
-    kept = [ours._watched, ours._pinned, composer._running, *of_proposers]
+    kept = [ours._described, ours._loop.state.requested, composer._running, *of_proposers]
     assert [len(state) for state in kept] == [0] * len(kept)
     assert ours.requests == {}
     assert ours._failures == 0
@@ -244,7 +246,7 @@ def test_nothing_is_left_of_cancelled_and_preempted_requests(tiny_llama: str) ->
 
 def test_a_long_prompt_is_read_in_several_steps(tiny_llama: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """And others, who have little to be read, do not wait for it."""
-    monkeypatch.setattr("slipstream.engine.scheduler.READ_PER_STEP", 30)
+    monkeypatch.setattr("slipstream.loop.MAX_OBSERVED_TOKENS", 30)
     crowd = Crowd(scheduler(tiny_llama), seed=0, cancelling=0.0)
     crowd.join(PROMPT * 7)
     crowd.join(PROMPT)
@@ -252,8 +254,8 @@ def test_a_long_prompt_is_read_in_several_steps(tiny_llama: str, monkeypatch: py
     read = []
     for _ in range(5):
         crowd.step()
-        assert crowd.ours._watched["r2"].seen == short.num_tokens
-        read.append(crowd.ours._watched["r1"].seen)
+        assert crowd.ours._described["r2"].num_observed == short.num_tokens
+        read.append(crowd.ours._described["r1"].num_observed)
     assert read[0] == 30 - len(PROMPT) - 1
     assert read[1] > 40
     assert read[4] == long.num_tokens
@@ -262,10 +264,10 @@ def test_a_long_prompt_is_read_in_several_steps(tiny_llama: str, monkeypatch: py
 @pytest.mark.parametrize("answer", [AttributeError("pass_profile"), [None]])
 def test_foreign_workers_are_planned_for_too(answer: Any) -> None:
     """A `worker_cls` that is not ours tells no profile: the planner begins with a guess."""
-    from slipstream.engine.scheduler import _planner
+    from slipstream.engine.core.scheduler import _make_planner
 
     executor = MagicMock()
     executor.collective_rpc.side_effect = [answer]
-    planner = _planner(executor)
-    assert planner.report()["step_seconds"]
+    planner = _make_planner(executor)
+    assert planner.report(Step(1))["step_seconds"]
     executor.collective_rpc.assert_called_once_with("pass_profile")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from slipstream.engine import shadow as shadowing
-from slipstream.engine.wishes import KEY
+from slipstream.engine.core.request_options import KEY
+from slipstream.engine.server import shadow as shadowing
 
 
 class Engine:

@@ -98,7 +98,7 @@ def _arm(drafter: dict[str, Any], plan: Any, asynchronous: bool = False) -> dict
         "async_scheduling": asynchronous,
         "speculative_config": {**drafter, "num_speculative_tokens": K},
         "scheduler_cls": f"engine.v2.planned.{scheduler}",
-        "worker_cls": "slipstream.engine.worker.CPUWorker",
+        "worker_cls": "slipstream.engine.worker.worker.CPUWorker",
         "script": {"plan": plan} if plan else {},
     }
 

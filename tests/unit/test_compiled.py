@@ -7,8 +7,8 @@ READ_ONLY = """
 from numba.core.caching import CacheImpl
 CacheImpl._locator_classes = []  # what numba finds where it may write nowhere
 from slipstream.compiled import compiled
-from slipstream.drafting import calibration, text
-from slipstream.planning import planner
+from slipstream.drafting import calibration, token_index
+from slipstream.planning import optimizer
 print("all are there:", compiled(lambda number: number + 1)(1))
 """
 

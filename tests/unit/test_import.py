@@ -21,7 +21,7 @@ def test_it_takes_under_a_third_of_a_second() -> None:
 
 def test_the_checks_need_neither_torch_nor_vllm() -> None:
     code = "import sys; sys.modules.update(torch=None, vllm=None); import slipstream.offline, slipstream.cli"
-    run(code + "; import slipstream.engine.start; print(slipstream.SpeculationConfig())")
+    run(code + "; import slipstream.engine.launch.start; print(slipstream.SpeculationConfig())")
 
 
 def test_without_vllm_the_error_names_the_extra() -> None:

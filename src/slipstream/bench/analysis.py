@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from slipstream.bench.statistics import Interval, mean_ratio, percentiles
-from slipstream.bench.steps import StepTotals
+from slipstream.serving.steps import StepTotals
 
 Round = Mapping[str, Any]
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from slipstream.bench.arms import Arm
-from slipstream.bench.fingerprint import fingerprint
-from slipstream.bench.workloads import Workload
+from slipstream.fingerprint import fingerprint
+from slipstream.serving.arms import Arm
+from slipstream.workloads.loading import Workload
 
 OPEN_LOOP_SECONDS = 10
 

@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from slipstream.bench.arms import Arm
-from slipstream.bench.servers import Server
-from slipstream.bench.steps import Step, step_times
-from slipstream.bench.turns import Turns
-from slipstream.engine.load import Request, Traffic, send_together
+from slipstream.engine.load_generator import Request, Traffic, run_concurrently
 from slipstream.errors import SetupError
 from slipstream.planning.cost import CostCurve
+from slipstream.serving.arms import Arm
+from slipstream.serving.servers import Server
+from slipstream.serving.steps import Step, step_times
+from slipstream.serving.time_slicing import RoundRobin
 
 CYCLES = 8  # times that every K is seen for a number of requests
 
@@ -25,7 +25,7 @@ def probe_arm(most_drafts: int) -> Arm:
     speculate = {
         "mode": "fixed",
         "num_draft_tokens": most_drafts,
-        "custom_class": "slipstream.engine.probes.WrongDraftsInTurn",
+        "custom_class": "slipstream.engine.worker.probes.WrongDraftsInTurn",
     }
     return Arm("probe", json.dumps(speculate))
 
@@ -61,8 +61,8 @@ def measure_cost(
         }
         bare.steps.new()
         probe.steps.new()
-        with Turns({server.arm.name: server.group for server in (bare, probe)}) as turns:
-            send_together(traffic, turns.finished)
+        with RoundRobin({server.arm.name: server.group for server in (bare, probe)}) as turns:
+            run_concurrently(traffic, turns.finished)
         steps, bare_walls = bare.steps.new(), []
         for step, times in zip(steps, step_times(steps, turns.own_time(bare.arm.name)), strict=True):
             if step.prefilling and not step.decoding:

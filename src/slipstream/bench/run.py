@@ -8,18 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from slipstream.bench.about import about_this_run
 from slipstream.bench.analysis import speedup
-from slipstream.bench.arms import Arm
-from slipstream.bench.fingerprint import fingerprint
+from slipstream.bench.output_comparison import TextComparison
 from slipstream.bench.plan import Cell, Plan
-from slipstream.bench.servers import Server, ServerError, running
-from slipstream.bench.steps import StepTotals
-from slipstream.bench.texts import TextComparison
-from slipstream.bench.turns import OwnTime, Turns, stopped
-from slipstream.engine.load import Request, Traffic, send, send_together
+from slipstream.engine.load_generator import Request, Traffic, run_concurrently, send
 from slipstream.errors import ConfigError
+from slipstream.fingerprint import fingerprint
 from slipstream.ops.host import installed_vllm
+from slipstream.reporting.run_metadata import about_this_run
+from slipstream.serving.arms import Arm
+from slipstream.serving.servers import Server, ServerError, running
+from slipstream.serving.steps import StepTotals
+from slipstream.serving.time_slicing import ActiveClock, RoundRobin, stopped
 
 WARM_UP = -1  # as the number of a round
 WARM_UP_TOKENS = 16
@@ -153,22 +153,22 @@ class Bench:
 
     def _send(
         self, cell: Cell, requests: list[Request], order: Sequence[Arm], number: int
-    ) -> tuple[dict[str, dict[str, Any]], dict[str, OwnTime]]:
+    ) -> tuple[dict[str, dict[str, Any]], dict[str, ActiveClock]]:
         """The answers and the clock of every arm. In a closed loop the arms take turns many times in a round;
         an open loop has its arrivals in real time, so there one arm goes after the other."""
         traffic = {arm.name: self._traffic(arm, cell, requests, number) for arm in order}
         if not self._can_stop:
-            return {name: send(one) for name, one in traffic.items()}, dict.fromkeys(traffic, OwnTime())
+            return {name: send(one) for name, one in traffic.items()}, dict.fromkeys(traffic, ActiveClock())
         groups = {name: self._servers[name].group for name in traffic}
         if cell.load.concurrency:
-            with Turns(groups) as turns:
-                raw = send_together(traffic, turns.finished)
+            with RoundRobin(groups) as turns:
+                raw = run_concurrently(traffic, turns.finished)
             return raw, {name: turns.own_time(name) for name in traffic}
         raw = {}
         for name, one in traffic.items():
             with stopped(group for other, group in groups.items() if other != name):
                 raw[name] = send(one)
-        return raw, dict.fromkeys(traffic, OwnTime())
+        return raw, dict.fromkeys(traffic, ActiveClock())
 
     def _traffic(self, arm: Arm, cell: Cell, requests: list[Request], number: int) -> Traffic:
         return Traffic(
@@ -183,7 +183,7 @@ class Bench:
             ignore_eos=self._plan.ignore_eos,
         )
 
-    def _measured(self, arm: str, result: dict[str, Any], own: OwnTime) -> dict[str, Any]:
+    def _measured(self, arm: str, result: dict[str, Any], own: ActiveClock) -> dict[str, Any]:
         """What is kept of a round. Times are the arm's own: without those in which it was stopped."""
         server = self._servers[arm]
         server.require_answers(result["errors"])

@@ -18,28 +18,28 @@ from typing import Any
 
 import yaml
 
-from slipstream.bench.about import about_this_run
 from slipstream.bench.analysis import acceptance, ratios
-from slipstream.bench.arms import BARE, Arm
-from slipstream.bench.fingerprint import fingerprint
 from slipstream.bench.plan import Load, Plan
 from slipstream.bench.profile import measure_cost, probe_arm
 from slipstream.bench.run import Records, Watcher, request_form, run
-from slipstream.bench.servers import Server, running
 from slipstream.bench.statistics import Interval, mean_over_cells
-from slipstream.bench.steps import StepTotals
-from slipstream.bench.turns import OwnTime
-from slipstream.bench.workloads import Workload
 from slipstream.checkpoints import open_checkpoint
 from slipstream.config import Deployment, SpeculationConfig, choose
-from slipstream.engine.arguments import speculative_config
-from slipstream.engine.load import Request, Traffic, send
+from slipstream.engine.launch.arguments import speculative_config
+from slipstream.engine.load_generator import Request, Traffic, send
 from slipstream.errors import SetupError
+from slipstream.fingerprint import fingerprint
+from slipstream.methods import NGRAM
 from slipstream.ops.host import installed_vllm
 from slipstream.planning.cost import CostCurve
 from slipstream.planning.prediction import Acceptance, Situation, predicted_speedup
+from slipstream.reporting.run_metadata import about_this_run
+from slipstream.serving.arms import BARE, Arm
+from slipstream.serving.servers import Server, running
+from slipstream.serving.steps import StepTotals
+from slipstream.serving.time_slicing import ActiveClock
+from slipstream.workloads.loading import Workload
 
-NGRAM = "ngram"
 AUTO = "auto"
 MOST_DRAFTS = 8
 ACCEPTANCE_LOAD = 8
@@ -87,7 +87,7 @@ class Option:
 
 
 def candidates(drafter: str | None) -> list[Candidate]:
-    found = [Candidate(NGRAM, {"native": True, "ngram": {"min": 2, "max": 5}})]
+    found = [Candidate(NGRAM.name, {"native": True, "ngram": {"min": 2, "max": 5}})]
     if drafter is not None:
         found.append(Candidate("drafter", {"drafter": {"model": drafter}}))
     return found
@@ -124,7 +124,7 @@ class Measured:
         accepted = self.kept[candidate][workload].limited_to(k)
         situation = Situation(load, *self.situations[workload])
         # A lookup takes as long for one token as for many; a model has a pass for each.
-        share = 1.0 if candidate == NGRAM else k / MOST_DRAFTS
+        share = 1.0 if candidate == NGRAM.name else k / MOST_DRAFTS
         return predicted_speedup(self.curve, accepted, situation, self.drafting[candidate] * share)
 
     def predict_all(self, candidate: str, load: int, k: int) -> float:
@@ -242,7 +242,7 @@ class Tuning:
         server.require_answers(result["errors"])
         done = result["completed"]
         tokens = result["total_input_tokens"] / done, result["total_output_tokens"] / done
-        return StepTotals.of(server.steps.new(), OwnTime()), tokens
+        return StepTotals.of(server.steps.new(), ActiveClock()), tokens
 
     def options(self) -> list[Option]:
         """The best configurations by prediction, best first: per candidate the best K for every load, and the

@@ -10,6 +10,7 @@ from typing import Any
 
 from slipstream.checkpoints import hub
 from slipstream.errors import CheckpointError
+from slipstream.methods import DFLASH, EAGLE3, recognise
 
 # Bytes of a float in the engine's dtype; what is not listed takes two (auto does, float32 checkpoints too).
 FLOATS = {"float64": 8, "float32": 4, "float": 4}
@@ -102,27 +103,10 @@ class Checkpoint:
     @cached_property
     def drafter_method(self) -> str:
         """How vLLM would use this checkpoint as a drafter, by the signs that vLLM itself goes by."""
-        model_type = str(self.config.get("model_type", ""))
-        name = self.name.lower()
-        names = " ".join(self.architectures)
         if self.contains_drafter:
-            kind = str(self.config.get("speculators_model_type", "eagle3"))
-            return {"peagle": "eagle3", "dflash2": "dflash"}.get(kind, kind)
-        if model_type in ("medusa", "mlp_speculator"):
-            return model_type
-        if "medusa_num_heads" in self.config:  # checkpoints from before model_type was written
-            return "medusa"
-        if "Eagle3" in names or "eagle3" in name:
-            return "eagle3"
-        if "Eagle" in names or model_type == "eagle" or "eagle-" in name:
-            return "eagle"
-        if "DFlash" in names or "dflash" in name:
-            return "dflash"
-        if "DSpark" in names or "dspark" in name:
-            return "dspark"
-        if model_type.endswith("_mtp") or model_type == "mtp":
-            return "mtp"
-        return "draft_model"
+            kind = str(self.config.get("speculators_model_type", EAGLE3.name))
+            return {"peagle": EAGLE3.name, "dflash2": DFLASH.name}.get(kind, kind)
+        return recognise(self.name, self.architectures, self.config)
 
     @property
     def drafts_in_parallel(self) -> bool:

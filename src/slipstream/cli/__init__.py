@@ -51,7 +51,7 @@ def _root(version: bool = typer.Option(False, "--version", help="Print the versi
 
 
 def main() -> None:
-    """Run a command; an error that the user can mend is printed plainly, exit code 2."""
+    """Run a command; an error that the user can fix is printed plainly, exit code 2."""
     try:
         app()
     except SlipstreamError as error:

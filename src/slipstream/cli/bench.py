@@ -93,11 +93,11 @@ def bench(
 
     [dim]slipstream bench ./model --arm fixed:3 --arm fixed:5 --workload chat --concurrency 1,8[/]
     """
-    from slipstream.bench.arms import read_arms
     from slipstream.bench.plan import Load, Plan
-    from slipstream.bench.workloads import load_workloads
     from slipstream.cli.measuring import check_command, counts, numbers, seconds
     from slipstream.errors import ConfigError
+    from slipstream.serving.arms import read_arms
+    from slipstream.workloads.loading import load_workloads
 
     check_command(model, context.args)
     loads = [Load(concurrency=c) for c in counts("--concurrency", concurrency)]

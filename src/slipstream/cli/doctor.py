@@ -2,7 +2,7 @@
 
 import json
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 def doctor(
     context: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    patches: Annotated[
+        bool,
+        typer.Option("--patches", help="List what Slipstream replaces in vLLM, and whether it fits."),
+    ] = False,
 ) -> None:
     """Check a set-up before it runs: models, tokenizers, sizes, memory, options.
 
@@ -24,6 +28,8 @@ def doctor(
     from slipstream.cli.command import read_command
     from slipstream.ops.doctor import examine
 
+    if patches:
+        _list_patches(as_json)
     command = read_command(context.args)
     examination = examine(command.deployment, command.speculation)
     if as_json:
@@ -31,6 +37,35 @@ def doctor(
     else:
         _print(examination, command.notes)
     raise typer.Exit(1 if examination.failed else 0)
+
+
+def _list_patches(as_json: bool) -> NoReturn:
+    """Print every symbol of vLLM's that is replaced, why, and whether it is the one that is installed; exit
+    code 1 if any is not."""
+    from slipstream.engine.patches import PATCHES, why_not_patched
+    from slipstream.ops.host import require_vllm
+
+    require_vllm()
+    found = [(patch, why_not_patched(patch.symbol, patch.parameters)) for patch in PATCHES]
+    if as_json:
+        content = [
+            {"patch": patch.name, "symbol": patch.symbol, "purpose": patch.purpose, "problem": problem}
+            for patch, problem in found
+        ]
+        sys.stdout.write(json.dumps(content, indent=2) + "\n")
+    else:
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for column in ("", "patch", "what for"):
+            table.add_column(column, no_wrap=column != "what for", overflow="fold")
+        for patch, problem in found:
+            state = "[yellow]off[/]" if problem else "[green]fits[/]"
+            text = f"{patch.purpose}\n{patch.symbol}" + (f"\n{problem}" if problem else "")
+            table.add_row(state, patch.name, _escape(text))
+        Console(highlight=False).print(table)
+    raise typer.Exit(1 if any(problem for _, problem in found) else 0)
 
 
 def _print(examination: "Examination", notes: list[str]) -> None:

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from slipstream.bench.arms import refuse_speculation
 from slipstream.bench.run import Watcher
 from slipstream.errors import ConfigError
 from slipstream.ops.host import require_vllm
+from slipstream.serving.arms import refuse_speculation
 
 UNITS = {"s": 1, "m": 60, "h": 3600}
 

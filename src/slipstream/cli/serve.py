@@ -43,7 +43,7 @@ def serve(context: typer.Context) -> None:
         sys.stdout.write(HELP)
         return
     require_vllm()
-    from slipstream.engine.start import ask_vllm, show_vllm_help, start_server
+    from slipstream.engine.launch.start import ask_vllm, show_vllm_help, start_server
 
     if any(flag.startswith("--help=") for flag in flags):
         show_vllm_help(flags)

@@ -50,9 +50,9 @@ def tune(
     [dim]slipstream tune ./model --workload my-prompts.jsonl --concurrency 1,8,32 --budget 20m[/]
     """
     from slipstream.bench.tune import Tuning
-    from slipstream.bench.workloads import load_workloads
     from slipstream.cli.measuring import check_command, counts, seconds, watched
     from slipstream.errors import ConfigError
+    from slipstream.workloads.loading import load_workloads
 
     check_command(model, context.args)
     limit = seconds("--budget", budget)

@@ -111,8 +111,8 @@ def _verify(
     import time
 
     from slipstream.cli.verifying import watched
+    from slipstream.serving.client import Served
     from slipstream.verify.run import certificate, verify_model, verify_servers
-    from slipstream.verify.served import Served
 
     with watched() as watcher:
         if url is None:

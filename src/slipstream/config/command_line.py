@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from slipstream.config.deployment import read_config_file
-from slipstream.config.forms import CLASSIC_IGNORED, SPECULATION_ARGUMENTS
+from slipstream.config.parse import CLASSIC_IGNORED, SPECULATION_ARGUMENTS
 from slipstream.errors import ConfigError
 
 INTEGERS = {

@@ -7,19 +7,20 @@ given model is in `choice`.
 import difflib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from slipstream.errors import ConfigError
+from slipstream.methods import DRAFTERS, method_of
 
 MAX_DRAFT_TOKENS = 128  # vLLM's rejection sampler takes no more per request and step
 
-DrafterMethod = Literal[
-    "draft_model", "eagle", "eagle3", "medusa", "mlp_speculator", "mtp", "dflash", "dspark"
-]
-DRAFTER_METHODS: tuple[str, ...] = get_args(DrafterMethod)
+if TYPE_CHECKING:
+    DrafterMethod = str
+else:
+    DrafterMethod = Literal[DRAFTERS]
 
 # Keys of vLLM 0.32's `speculative_config` that have no name of their own here: they go through
 # unchanged. The contract test compares this list with vLLM's.
@@ -91,7 +92,7 @@ class Drafter(_Options):
 
     @model_validator(mode="after")
     def _named(self) -> Self:
-        if self.model is None and self.method not in ("mtp", "dspark"):
+        if self.model is None and (self.method is None or method_of(self.method).needs_checkpoint):
             raise ValueError("model is missing; write the drafter's folder or Hugging Face id")
         return self
 

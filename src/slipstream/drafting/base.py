@@ -58,7 +58,7 @@ class Proposer(ABC):
     def forget(self, request_id: str) -> None:
         """The request has ended."""
 
-    def expected_survival(self, most: int) -> Sequence[float]:
+    def expected_survival(self, max_tokens: int) -> Sequence[float]:
         """Only for a proposer that is not free: what it thinks its next draft is worth, before it is asked.
         The estimate is corrected by what is seen to be accepted."""
         raise NotImplementedError

@@ -1,16 +1,15 @@
 """Drafts from several proposers at once: for every request the draft that is expected to bring most.
 
-Free proposers are asked first. A drafter, which costs a model pass, is asked only where that is expected to
-pay. After every step each proposer is scored on what the target wrote, whether its draft was the one
-verified or not. How much of the best drafts is verified, and whether the drafter runs, is a policy's to say:
-the planner's, or `Everything`.
+The speculation loop (`slipstream.loop`) asks the free proposers first, and a drafter, which costs a model
+pass, where that is expected to pay. After every step each proposer is scored on what the target wrote,
+whether its draft was the one verified or not. A proposer that fails costs its drafts, never a request.
 """
 
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,45 +19,9 @@ from slipstream.drafting.calibration import Calibration, Record, Survival
 from slipstream.drafting.faults import DRAFTER_STALL_SECONDS, STALL_SECONDS, Faults, is_survival, problem_of
 
 
-class Policy(Protocol):
-    def passes(
-        self, drafter: str, best: Mapping[str, Survival], expected: Mapping[str, Survival]
-    ) -> dict[str, int]:
-        """For whom to ask the drafter, and for how many tokens, given what others offer and what it is
-        expected to bring."""
-
-    def drafter_ran(self, drafter: str, seconds: float) -> None:
-        """It took so long."""
-
-    def lengths(self, survival: Mapping[str, Survival]) -> dict[str, int]:
-        """How many tokens of each draft to verify."""
-
-
-class Everything:
-    """Ask the drafter wherever it is expected to bring more, and verify all there is."""
-
-    def passes(
-        self, drafter: str, best: Mapping[str, Survival], expected: Mapping[str, Survival]
-    ) -> dict[str, int]:
-        return {
-            request: len(survival)
-            for request, survival in expected.items()
-            if sum(survival) > sum(best.get(request, ()))
-        }
-
-    def drafter_ran(self, drafter: str, seconds: float) -> None:
-        pass
-
-    def lengths(self, survival: Mapping[str, Survival]) -> dict[str, int]:
-        return {request: len(values) for request, values in survival.items()}
-
-
-EVERYTHING = Everything()
-
-
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """The draft to verify, whose it is, and how likely it is to survive by what has been seen."""
+class Offer:
+    """A draft, the proposer that made it, and its survival, corrected by what has been accepted so far."""
 
     proposer: str
     tokens: Sequence[int]
@@ -76,16 +39,18 @@ class Tally:
 
 
 @dataclass(slots=True)
-class _Offer:
+class _Unscored:
+    """A draft that the target has not written on from."""
+
     draft: Draft
     survival: Survival
-    """As believed, without the request's own record."""
+    """As calibrated over all requests, without the request's own record."""
 
 
 @dataclass(slots=True)
 class _Running:
-    offers: dict[str, _Offer] = field(default_factory=dict)
-    """What each proposer offered last; scored when the target has written on."""
+    unscored: dict[str, _Unscored] = field(default_factory=dict)
+    """The last draft of each proposer; scored when the target has written on."""
     records: defaultdict[str, Record] = field(default_factory=lambda: defaultdict(Record))
     chosen: str = ""
     """Whose offer is verified."""
@@ -106,7 +71,7 @@ class Composer:
     def __init__(self, proposers: Sequence[Proposer], vocab_size: int) -> None:
         self._all = list(proposers)
         self._free = [proposer for proposer in proposers if proposer.free]
-        self._costly = [proposer for proposer in proposers if not proposer.free]
+        self.drafters = [proposer for proposer in proposers if not proposer.free]
         self._vocab_size = vocab_size
         self._running: dict[str, _Running] = {}
         self._scores: defaultdict[str, _Scores] = defaultdict(_Scores)
@@ -125,7 +90,7 @@ class Composer:
     def observe(self, request_id: str, tokens: Sequence[int]) -> None:
         """The target has written these tokens (or they are the prompt)."""
         running = self._running[request_id]
-        if running.offers:
+        if running.unscored:
             self._score(running, tokens)
         for proposer in self._all:
             if self.faults.allows(proposer.name, request_id):
@@ -143,45 +108,49 @@ class Composer:
         except Exception as error:
             self.faults.record(proposer.name, [request_id], "exception", repr(error))
 
-    def draft(self, wanted: Mapping[str, int], policy: Policy = EVERYTHING) -> dict[str, Chosen]:
-        """The best draft for each request, of at most so many tokens; requests may be without one."""
+    def begin_step(self, wanted: Iterable[str]) -> None:
+        """Learn from the drafts that were scored since the last step, before new ones for these requests."""
         self._learn()
         self.faults.begin_step(self._running)
         for request_id in wanted:
             self._running[request_id].chosen = ""
-        best: dict[str, Chosen] = {}
+
+    def ask_free(self, wanted: Mapping[str, int]) -> dict[str, Offer]:
+        """Return the best draft of the free proposers for each request, of at most so many tokens; requests
+        may be without one."""
+        offers: dict[str, Offer] = {}
         for proposer in self._free:
-            self._take(proposer, wanted, best)
-        for proposer in self._costly:
-            self._take_costly(proposer, wanted, best, policy)
+            self.ask(proposer, wanted, offers)
+        return offers
+
+    def choose(self, offers: Mapping[str, Offer], lengths: Mapping[str, int]) -> dict[str, Offer]:
+        """Return the drafts to verify: the offers, cut to these lengths. They are counted by proposer."""
         chosen = {}
-        lengths = policy.lengths({request: offer.survival for request, offer in best.items()})
         for request_id, length in lengths.items():
             if length == 0:
                 continue
-            offer = best[request_id]
+            offer = offers[request_id]
             running = self._running[request_id]
             running.chosen, running.verified = offer.proposer, length
             self.tally.drafts[offer.proposer] += 1
             self.tally.draft_tokens[offer.proposer] += length
-            chosen[request_id] = Chosen(offer.proposer, offer.tokens[:length], offer.survival[:length])
+            chosen[request_id] = Offer(offer.proposer, offer.tokens[:length], offer.survival[:length])
         return chosen
 
-    def _take_costly(
-        self, proposer: Proposer, wanted: Mapping[str, int], best: dict[str, Chosen], policy: Policy
-    ) -> None:
-        """Ask a drafter as far as the policy wants it."""
-        asked = {}
-        if expected := self._expected(proposer, wanted):
-            others = {request: offer.survival for request, offer in best.items()}
-            asked = policy.passes(proposer.name, others, expected)
-        begun = time.perf_counter()
-        self._take(proposer, asked, best)
-        if asked:
-            policy.drafter_ran(proposer.name, time.perf_counter() - begun)
+    def report(self) -> dict[str, Any]:
+        """Return counts by proposer since the start, and how often the tokens of each are accepted."""
+        return {
+            "drafts": dict(self.tally.drafts),
+            "draft_tokens": dict(self.tally.draft_tokens),
+            "accepted_tokens": dict(self.tally.accepted_tokens),
+            "microseconds": dict(self.tally.microseconds),
+            "faults": [[*which, count] for which, count in self.faults.counts.items()],
+            "off": sorted(self.faults.off),
+            "acceptance": self.calibration.report(),
+        }
 
-    def _expected(self, proposer: Proposer, wanted: Mapping[str, int]) -> dict[str, Survival]:
-        """What a drafter is expected to bring for each request."""
+    def expected_survival(self, proposer: Proposer, wanted: Mapping[str, int]) -> dict[str, Survival]:
+        """Return what a drafter is expected to bring for each request, before it is asked."""
         wanted = self.faults.allowed(proposer.name, wanted)
         if not wanted:
             return {}
@@ -195,15 +164,16 @@ class Composer:
             return {}
         _, own = self.calibration.survival_of_all(proposer.name, rows, self._factors(proposer.name, wanted))
         return {
-            request: row[:most] for (request, most), row in zip(wanted.items(), own.tolist(), strict=True)
+            request: row[:max_tokens]
+            for (request, max_tokens), row in zip(wanted.items(), own.tolist(), strict=True)
         }
 
     def _factors(self, proposer: str, requests: Iterable[str]) -> NDArray[np.float64]:
         return np.array([self._running[request].records[proposer].factor for request in requests])
 
-    def _take(self, proposer: Proposer, wanted: Mapping[str, int], best: dict[str, Chosen]) -> None:
-        """Ask the proposer, and keep its draft where it is better than what is there."""
-        drafts = {r: draft for r, draft in self._ask(proposer, wanted).items() if len(draft.tokens)}
+    def ask(self, proposer: Proposer, wanted: Mapping[str, int], offers: dict[str, Offer]) -> None:
+        """Ask the proposer, and put its draft among the offers where it is expected to bring more."""
+        drafts = {r: draft for r, draft in self._sound_drafts(proposer, wanted).items() if len(draft.tokens)}
         if not drafts:
             return
         stated = _matrix([draft.survival for draft in drafts.values()])
@@ -212,13 +182,14 @@ class Composer:
         )
         for row, (request_id, draft) in enumerate(drafts.items()):
             length = len(draft.tokens)
-            self._running[request_id].offers[proposer.name] = _Offer(draft, believed[row, :length].tolist())
+            calibrated = believed[row, :length].tolist()
+            self._running[request_id].unscored[proposer.name] = _Unscored(draft, calibrated)
             ours = survival[row, :length].tolist()
-            theirs = best.get(request_id)
+            theirs = offers.get(request_id)
             if theirs is None or sum(ours) > sum(theirs.survival):
-                best[request_id] = Chosen(proposer.name, draft.tokens, ours)
+                offers[request_id] = Offer(proposer.name, draft.tokens, ours)
 
-    def _ask(self, proposer: Proposer, wanted: Mapping[str, int]) -> dict[str, Draft]:
+    def _sound_drafts(self, proposer: Proposer, wanted: Mapping[str, int]) -> dict[str, Draft]:
         """The proposer's drafts that are sound. A free proposer that fails is asked again for each request
         alone, so that only those for which it fails are left without."""
         name = proposer.name
@@ -230,7 +201,10 @@ class Composer:
             drafts = dict(proposer.propose(wanted))
         except Exception as error:
             if proposer.free and len(wanted) > 1:
-                alone = [self._ask(proposer, {request: most}) for request, most in wanted.items()]
+                alone = [
+                    self._sound_drafts(proposer, {request: max_tokens})
+                    for request, max_tokens in wanted.items()
+                ]
                 return {request: draft for drafts in alone for request, draft in drafts.items()}
             self.faults.record(name, wanted, "exception", repr(error))
             return {}
@@ -244,9 +218,9 @@ class Composer:
             if request_id in wanted and self._is_sound(name, request_id, draft, wanted[request_id])
         }
 
-    def _is_sound(self, proposer: str, request_id: str, draft: Draft, most: int) -> bool:
+    def _is_sound(self, proposer: str, request_id: str, draft: Draft, max_tokens: int) -> bool:
         try:
-            problem = problem_of(draft, most, self._vocab_size)
+            problem = problem_of(draft, max_tokens, self._vocab_size)
         except Exception as error:
             problem = "not a draft", repr(error)
         if problem:
@@ -255,7 +229,7 @@ class Composer:
 
     def _score(self, running: _Running, written: Sequence[int]) -> None:
         """What was offered against what the target wrote: all that is known of it, chosen or not."""
-        for proposer, offer in running.offers.items():
+        for proposer, offer in running.unscored.items():
             judged = min(len(offer.draft.tokens), len(written))
             accepted = common_prefix(offer.draft.tokens, written)
             scores = self._scores[proposer]
@@ -265,7 +239,7 @@ class Composer:
             running.records[proposer].learn(offer.survival, accepted, judged)
             if proposer == running.chosen:
                 self.tally.accepted_tokens[proposer] += min(accepted, running.verified)
-        running.offers.clear()
+        running.unscored.clear()
         running.chosen = ""
 
     def _learn(self) -> None:

@@ -42,7 +42,9 @@ class Faults:
         """Of these requests, those that the proposer may draft for."""
         if not self._muted and not self._resting:
             return wanted
-        return {request: most for request, most in wanted.items() if self.allows(proposer, request)}
+        return {
+            request: max_tokens for request, max_tokens in wanted.items() if self.allows(proposer, request)
+        }
 
     def begin_step(self, running: Iterable[str]) -> None:
         """Let proposers come back whose rest is over. They stay left out for the `running` requests, of whose
@@ -92,11 +94,14 @@ class Faults:
         self._muted.setdefault(request_id, set()).add(proposer)
 
 
-def problem_of(draft: Draft, most: int, vocab_size: int) -> tuple[str, str] | None:
+def problem_of(draft: Draft, max_tokens: int, vocab_size: int) -> tuple[str, str] | None:
     """(kind, detail) of what is wrong with a draft."""
     tokens, survival = draft.tokens, draft.survival
-    if len(tokens) > most or len(tokens) != len(survival):
-        return "wrong length", f"{len(tokens)} tokens, {len(survival)} estimates, at most {most} asked for"
+    if len(tokens) > max_tokens or len(tokens) != len(survival):
+        return (
+            "wrong length",
+            f"{len(tokens)} tokens, {len(survival)} estimates, at most {max_tokens} asked for",
+        )
     if not set(map(type, tokens)) <= {int} or not all(0 <= token < vocab_size for token in tokens):
         return "no such token", f"{len(tokens)} tokens are not all plain ints in 0..{vocab_size - 1}"
     if not is_survival(survival):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from slipstream.drafting.base import Draft, Proposer
-from slipstream.drafting.text import GrowingText
+from slipstream.drafting.token_index import LazyTokenIndex
 
 
 class NgramProposer(Proposer):
@@ -13,25 +13,25 @@ class NgramProposer(Proposer):
 
     def __init__(self, min: int = 2, max: int = 5) -> None:
         self._min, self._max = min, max
-        self._texts: dict[str, GrowingText] = {}
+        self._texts: dict[str, LazyTokenIndex] = {}
 
     def observe(self, request_id: str, tokens: Sequence[int]) -> None:
         text = self._texts.get(request_id)
         if text is None:
-            text = self._texts[request_id] = GrowingText(self._min)
+            text = self._texts[request_id] = LazyTokenIndex(self._min)
         text.append(tokens)
 
     def propose(self, wanted: Mapping[str, int]) -> dict[str, Draft]:
         drafts = {}
-        for request_id, most in wanted.items():
+        for request_id, max_tokens in wanted.items():
             text = self._texts[request_id]
             if not text.may_repeat:
                 continue
-            tokens, length = text.indexed().longest_match(most, self._max)
+            tokens, length = text.indexed().longest_match(max_tokens, self._max)
             if length:
                 # A longer match is more often right; how often is learnt from what is accepted.
                 right = length / (length + 1)
-                drafts[request_id] = Draft(tokens.tolist(), [right ** (j + 1) for j in range(most)])
+                drafts[request_id] = Draft(tokens.tolist(), [right ** (j + 1) for j in range(max_tokens)])
         return drafts
 
     def forget(self, request_id: str) -> None:

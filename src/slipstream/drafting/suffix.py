@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from slipstream.drafting.base import Draft, Proposer, RequestInfo
-from slipstream.drafting.text import END, GrowingText, Text
+from slipstream.drafting.token_index import END, LazyTokenIndex, TokenIndex
 
 OWN_ORDER = 2  # tokens that must match in the request's own text
 SHARED_ORDER = 3  # in other requests' texts, where chance matches are more common
@@ -16,14 +16,14 @@ SHARED_ORDER = 3  # in other requests' texts, where chance matches are more comm
 @dataclass
 class _Running:
     info: RequestInfo
-    text: GrowingText
+    text: LazyTokenIndex
 
 
 @dataclass
 class _Past:
     """What one tenant's finished requests have said."""
 
-    text: Text
+    text: TokenIndex
     ends: deque[tuple[float, int]] = field(default_factory=deque)
     """When each request finished, and where its text ends, oldest first."""
 
@@ -46,7 +46,7 @@ class SharedTexts:
     def num_bytes(self) -> int:
         return sum(past.text.num_bytes for past in self._tenants.values())
 
-    def find(self, tenant: str) -> Text | None:
+    def find(self, tenant: str) -> TokenIndex | None:
         self.expire()
         past = self._tenants.get(tenant)
         return past.text if past else None
@@ -68,7 +68,7 @@ class SharedTexts:
     def add(self, tenant: str, tokens: Sequence[int]) -> None:
         past = self._tenants.get(tenant)
         if past is None:
-            past = self._tenants[tenant] = _Past(Text(SHARED_ORDER, self.max_tokens))
+            past = self._tenants[tenant] = _Past(TokenIndex(SHARED_ORDER, self.max_tokens))
             self._slots += past.text.num_slots
         self._tenants.move_to_end(tenant)
         with self._counted(past.text):
@@ -85,7 +85,7 @@ class SharedTexts:
             self._drop(next(iter(self._tenants)))
 
     @contextmanager
-    def _counted(self, text: Text) -> Iterator[None]:
+    def _counted(self, text: TokenIndex) -> Iterator[None]:
         tokens, slots = len(text), text.num_slots
         yield
         self.num_tokens += len(text) - tokens
@@ -117,7 +117,7 @@ class SuffixProposer(Proposer):
         self._running: dict[str, _Running] = {}
 
     def start(self, request: RequestInfo) -> None:
-        self._running[request.id] = _Running(request, GrowingText(OWN_ORDER))
+        self._running[request.id] = _Running(request, LazyTokenIndex(OWN_ORDER))
 
     def observe(self, request_id: str, tokens: Sequence[int]) -> None:
         self._running[request_id].text.append(tokens)
@@ -126,22 +126,22 @@ class SuffixProposer(Proposer):
         drafts = {}
         if self._shared is not None:
             self._shared.expire()
-        for request_id, most in wanted.items():
+        for request_id, max_tokens in wanted.items():
             running = self._running[request_id]
             past = self._past(running.info)
             if past is None and not running.text.may_repeat:
                 continue
             text = running.text.indexed()
-            tokens, survival = text.likely_continuation(text, most, self._per_matched_token)
+            tokens, survival = text.likely_continuation(text, max_tokens, self._per_matched_token)
             if past is not None:
-                others = text.likely_continuation(past, most, self._per_matched_token)
+                others = text.likely_continuation(past, max_tokens, self._per_matched_token)
                 if others[1].sum() > survival.sum():
                     tokens, survival = others
             if len(tokens):
                 drafts[request_id] = Draft(tokens.tolist(), survival.tolist())
         return drafts
 
-    def _past(self, request: RequestInfo) -> Text | None:
+    def _past(self, request: RequestInfo) -> TokenIndex | None:
         if self._shared is None or request.tenant is None:
             return None
         return self._shared.find(request.tenant)

@@ -8,54 +8,88 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import reduce, wraps
+from dataclasses import dataclass
+from functools import reduce
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from slipstream.engine.wishes import KEY, parse
+from slipstream.engine.core.request_options import KEY, parse
 
 if TYPE_CHECKING:
     import torch
 
-PATCHED: dict[str, tuple[str, ...]] = {}
-"""What is replaced, and the parameters that it has in the vLLM that the patch was written for."""
+
+@dataclass(frozen=True)
+class Patch:
+    """A symbol of vLLM's that is replaced: `make` takes the original and returns what stands in for it, or
+    None to leave it. It is applied once in a process, and only to the signature that it was written for."""
+
+    symbol: str
+    """module:attribute.attribute"""
+    parameters: tuple[str, ...]
+    make: Callable[[Any], Any]
+
+    @property
+    def name(self) -> str:
+        return self.make.__name__
+
+    @property
+    def purpose(self) -> str:
+        """Return the first sentence of its documentation."""
+        return " ".join((self.make.__doc__ or "").split()).partition(". ")[0].rstrip(".")
+
+    def __call__(self) -> None:
+        if problem := why_not_patched(self.symbol, self.parameters):
+            from vllm.logger import init_logger
+
+            init_logger("vllm.slipstream").warning_once(
+                "%s stays off: %s; Slipstream was written for another build of vLLM", self.name, problem
+            )
+            return
+        owner, attribute = _owner(self.symbol)
+        original = getattr(owner, attribute)
+        if getattr(original, "of_slipstream", False):
+            return
+        replacement = self.make(original)
+        if replacement is not None:
+            replacement.of_slipstream = True
+            setattr(owner, attribute, replacement)
 
 
-def replaces(path: str, *parameters: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
-    """Apply a patch only if vLLM's `path` (module:attribute.attribute) takes these parameters. Where another
-    build of vLLM differs, it is left as it is, and that is said."""
-    PATCHED[path] = parameters
+PATCHES: list[Patch] = []
+"""Listed by `slipstream doctor --patches`."""
 
-    def decorate(patch: Callable[[], None]) -> Callable[[], None]:
-        @wraps(patch)
-        def checked() -> None:
-            if reason := why_not_patched(path, parameters):
-                from vllm.logger import init_logger
 
-                init_logger("vllm.slipstream").warning_once(
-                    "%s stays off: %s; Slipstream was written for another build of vLLM",
-                    patch.__name__,
-                    reason,
-                )
-            else:
-                patch()
+def replaces(symbol: str, *parameters: str) -> Callable[[Callable[[Any], Any]], Patch]:
+    """Make a patch of a function that takes vLLM's `symbol` and returns its replacement. `parameters` are
+    those of the symbol in the vLLM that the patch was written for."""
 
-        return checked
+    def decorate(make: Callable[[Any], Any]) -> Patch:
+        PATCHES.append(Patch(symbol, parameters, make))
+        return PATCHES[-1]
 
     return decorate
 
 
-def why_not_patched(path: str, parameters: tuple[str, ...]) -> str:
+def _owner(symbol: str) -> tuple[Any, str]:
+    module, _, attributes = symbol.partition(":")
+    *parents, attribute = attributes.split(".")
+    return reduce(getattr, parents, importlib.import_module(module)), attribute
+
+
+def why_not_patched(symbol: str, parameters: tuple[str, ...]) -> str:
     """Return how vLLM's symbol differs from the one that was patched; empty if it does not, or is ours."""
-    module, _, attributes = path.partition(":")
     try:
-        found: Any = reduce(getattr, attributes.split("."), importlib.import_module(module))
+        owner, attribute = _owner(symbol)
+        found = getattr(owner, attribute)
     except (ImportError, AttributeError):
-        return f"vLLM has no {path}"
+        return f"vLLM has no {symbol}"
     if getattr(found, "of_slipstream", False):
         return ""
     takes = tuple(inspect.signature(found).parameters)
-    return "" if takes == parameters else f"{path} takes ({', '.join(takes)}), not ({', '.join(parameters)})"
+    if takes == parameters:
+        return ""
+    return f"{symbol} takes ({', '.join(takes)}), not ({', '.join(parameters)})"
 
 
 @contextmanager
@@ -90,7 +124,7 @@ def when_configured(tell: Callable[[Any], None]) -> Iterator[None]:
     "vllm.v1.sample.rejection_sampler:expand_batch_to_tokens",
     "x", "cu_num_tokens", "num_tokens", "replace_from", "replace_to",
 )  # fmt: skip
-def mend_expand_batch_to_tokens() -> None:
+def fix_expand_batch_to_tokens(original: Any) -> Any:
     """Make sampling with speculation right on CPU. Call it in every worker, before the first step.
 
     Why: vLLM 0.32's CPU stand-in for the kernel in this function writes its result to a copy and throws
@@ -100,10 +134,8 @@ def mend_expand_batch_to_tokens() -> None:
     module and stumbles over some.
     """
     from vllm.triton_utils import HAS_TRITON
-    from vllm.v1.sample import rejection_sampler
 
-    if not HAS_TRITON:
-        rejection_sampler.expand_batch_to_tokens = _expand_batch_to_tokens
+    return None if HAS_TRITON else _expand_batch_to_tokens
 
 
 def _expand_batch_to_tokens(
@@ -119,36 +151,27 @@ def _expand_batch_to_tokens(
 
 
 @replaces("vllm.v1.sample.ops.topk_topp_sampler:apply_top_k_only", "logits", "k")
-def mend_top_k_of_nothing() -> None:
+def fix_top_k_of_empty_batch(original: Any) -> Any:
     """Keep the engine alive on CPU when a request has a top-k and the step has no draft token to verify.
 
     Why: vLLM 0.32 then takes the largest k of an empty batch, which torch refuses, and the engine dies
     with every request in it. A step in which no n-gram matches is enough. Call it in every worker.
     """
-    from vllm.v1.sample.ops import topk_topp_sampler
 
-    original = topk_topp_sampler.apply_top_k_only
-
-    def apply_top_k_only(logits: "torch.Tensor", k: "torch.Tensor") -> "torch.Tensor":
+    def apply_top_k_only(logits: "torch.Tensor", k: "torch.Tensor") -> Any:
         return original(logits, k) if logits.shape[0] else logits
 
-    apply_top_k_only.of_slipstream = True  # type: ignore[attr-defined]
-    topk_topp_sampler.apply_top_k_only = apply_top_k_only
+    return apply_top_k_only
 
 
 @replaces("vllm.triton_utils.dispatcher:_rebind_kernels", "overrides")
-def mend_kernel_search() -> None:
+def fix_kernel_search(original: Any) -> Any:
     """Let a worker start on CPU in a process that has numba loaded.
 
     Why: vLLM 0.32 looks for its Triton kernels in every loaded module, and stumbles over llvmlite, whose
     library object answers to any name, `__dict__` included. In a script that imports numba, or where the
     scheduler runs in the worker's process, no engine starts.
     """
-    from vllm.triton_utils import dispatcher
-
-    original = dispatcher._rebind_kernels
-    if getattr(original, "of_slipstream", False):
-        return
 
     def rebind_kernels(overrides: Any) -> None:
         hidden = {name: sys.modules.pop(name) for name in list(sys.modules) if name.startswith("llvmlite")}
@@ -157,23 +180,17 @@ def mend_kernel_search() -> None:
         finally:
             sys.modules.update(hidden)
 
-    rebind_kernels.of_slipstream = True  # type: ignore[attr-defined]
-    dispatcher._rebind_kernels = rebind_kernels
+    return rebind_kernels
 
 
 @replaces("vllm.v1.engine.core:EngineCore.post_step", "self", "model_executed")
-def draft_after_every_step() -> None:
+def draft_after_every_step(original: Any) -> Any:
     """Let our scheduler draft once the target has written, with the executor at hand.
 
     Why: vLLM 0.32 fetches drafts from the workers here, whether there are any or not, and has no hook by
     which the scheduler could say for whom to draft after it has seen what was sampled. Engines with another
     scheduler are left as they are.
     """
-    from vllm.v1.engine.core import EngineCore
-
-    original = EngineCore.post_step
-    if getattr(original, "of_slipstream", False):
-        return
 
     def post_step(self: Any, model_executed: bool) -> None:
         if not getattr(self.scheduler, "composes", False):
@@ -181,12 +198,11 @@ def draft_after_every_step() -> None:
         elif model_executed:
             self.scheduler.draft(self.model_executor)
 
-    post_step.of_slipstream = True  # type: ignore[attr-defined]
-    EngineCore.post_step = post_step
+    return post_step
 
 
 def expose_scheduler_report() -> None:
-    """Let the engine be asked for its scheduler's report (`engine.report`, `engine.endpoint`).
+    """Let the engine be asked for its scheduler's report (`engine.launch.report`, `engine.server.endpoint`).
 
     Why: vLLM 0.32 calls methods of the engine by name from outside, not those of its scheduler.
     """
@@ -196,51 +212,38 @@ def expose_scheduler_report() -> None:
 
 
 @replaces("vllm.plugins:load_endpoint_plugins", "supported_tasks")
-def serve_the_plan() -> None:
+def serve_the_plan(original: Any) -> Any:
     """Add `GET /v1/slipstream/plan` to the server. Call it in the process that serves.
 
     Why: vLLM 0.32 loads endpoint plugins only if they are named in VLLM_PLUGINS, and then loads no other
     plugin of any kind that is not named there too.
     """
-    from vllm import plugins
-
-    from slipstream.engine.endpoint import PlanEndpoint
-
-    original = plugins.load_endpoint_plugins
-    if getattr(original, "of_slipstream", False):
-        return
+    from slipstream.engine.server.endpoint import PlanEndpoint
 
     def load_endpoint_plugins(supported_tasks: Any = None) -> list[Any]:
         ours = [PlanEndpoint()] if "generate" in (supported_tasks or ()) else []
         return [*original(supported_tasks), *ours]
 
-    load_endpoint_plugins.of_slipstream = True  # type: ignore[attr-defined]
-    plugins.load_endpoint_plugins = load_endpoint_plugins
+    return load_endpoint_plugins
 
 
 @replaces(
     "vllm.v1.engine.input_processor:InputProcessor.__init__", "self", "vllm_config", "renderer", "mm_registry"
 )
-def accept_all_sampling() -> None:
+def accept_all_sampling(original: Any) -> Any:
     """Do not refuse requests with min_p or logit_bias where our scheduler runs.
 
     Why: vLLM 0.32 refuses them in any engine that speculates, because its rejection sampler does not apply
     them to draft tokens. Our scheduler serves them without drafts. Call it where requests come in.
     """
-    from vllm.v1.engine.input_processor import InputProcessor
-
-    original = InputProcessor.__init__
-    if getattr(original, "of_slipstream", False):
-        return
 
     def init(self: Any, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
         original(self, vllm_config, *args, **kwargs)
-        ours = str(vllm_config.scheduler_config.scheduler_cls).startswith("slipstream.engine.scheduler.")
+        ours = str(vllm_config.scheduler_config.scheduler_cls).startswith("slipstream.engine.core.scheduler.")
         if ours:
             self.speculative_config = None  # used for nothing but the refusal
 
-    init.of_slipstream = True  # type: ignore[attr-defined]
-    InputProcessor.__init__ = init
+    return init
 
 
 @replaces(
@@ -249,18 +252,13 @@ def accept_all_sampling() -> None:
     "tokenization_kwargs", "trace_headers", "priority", "data_parallel_rank", "resumable", "session_id",
     "kv_hints",
 )  # fmt: skip
-def refuse_unknown_wishes() -> None:
+def refuse_unknown_options(original: Any) -> Any:
     """Refuse a request whose `speculate` says nothing that we know, where requests come in.
 
     Why: vLLM 0.32 has no hook that checks a request's own arguments; later, in the scheduler, it is too late
     to tell the client.
     """
     from vllm.exceptions import VLLMValidationError
-    from vllm.v1.engine.input_processor import InputProcessor
-
-    original = InputProcessor.process_inputs
-    if getattr(original, "of_slipstream", False):
-        return
 
     def process_inputs(
         self: Any, request_id: str, prompt: Any, params: Any, *args: Any, **kwargs: Any
@@ -272,24 +270,20 @@ def refuse_unknown_wishes() -> None:
             raise VLLMValidationError(str(error), parameter=KEY, value=extra[KEY]) from None
         return original(self, request_id, prompt, params, *args, **kwargs)
 
-    process_inputs.of_slipstream = True  # type: ignore[attr-defined]
-    InputProcessor.process_inputs = process_inputs
+    return process_inputs
 
 
 @replaces(
     "vllm.v1.worker.gpu_model_runner:build_logitsprocs",
     "vllm_config", "device", "is_pin_memory", "is_pooling_model", "custom_logitsprocs",
 )  # fmt: skip
-def keep_all_logits_processors() -> None:
+def keep_all_logits_processors(original: Any) -> Any:
     """Give the runner min_p and logit_bias also when it speculates; for requests without drafts they work.
 
     Why: vLLM 0.32 leaves them out in any engine that speculates. Custom ones stay out: they may touch any
     request. Call it in every worker whose scheduler is ours, before the runner is made.
     """
     from vllm.v1.sample.logits_processor import BUILTIN_LOGITS_PROCESSORS, LogitsProcessors
-    from vllm.v1.worker import gpu_model_runner
-
-    original = gpu_model_runner.build_logitsprocs
 
     def build_logitsprocs(
         vllm_config: Any, device: Any, is_pin_memory: bool, is_pooling_model: bool, custom: Any = ()
@@ -300,8 +294,7 @@ def keep_all_logits_processors() -> None:
             make(vllm_config, device, is_pin_memory) for make in BUILTIN_LOGITS_PROCESSORS
         )
 
-    build_logitsprocs.of_slipstream = True  # type: ignore[attr-defined]
-    gpu_model_runner.build_logitsprocs = build_logitsprocs
+    return build_logitsprocs
 
 
 @replaces(
@@ -309,15 +302,12 @@ def keep_all_logits_processors() -> None:
     "max_spec_len", "num_draft_tokens", "cu_num_draft_tokens", "draft_token_ids", "draft_probs",
     "target_probs", "sampling_metadata", "device", "use_fp64_gumbel",
 )  # fmt: skip
-def recover_only_where_drafts_are() -> None:
+def recover_only_where_drafts_are(original: Any) -> Any:
     """Draw the noise for recovered tokens only for requests that have draft tokens. Call it in every worker.
 
     Why: vLLM 0.32 draws it for every request of the batch, one number per token of the vocabulary; on CPU
     that is half as long as a step of a small model, for drafts that are not there.
     """
-    from vllm.v1.sample import rejection_sampler
-
-    original = rejection_sampler.sample_recovered_tokens
 
     def sample_recovered_tokens(
         max_spec_len: int,
@@ -329,7 +319,7 @@ def recover_only_where_drafts_are() -> None:
         sampling_metadata: Any,
         device: Any,
         use_fp64_gumbel: bool = False,
-    ) -> "torch.Tensor":
+    ) -> Any:
         drafted = [row for row, count in enumerate(num_draft_tokens) if count]
         generators = sampling_metadata.generators
         return original(
@@ -346,5 +336,4 @@ def recover_only_where_drafts_are() -> None:
             use_fp64_gumbel,
         )
 
-    sample_recovered_tokens.of_slipstream = True  # type: ignore[attr-defined]
-    rejection_sampler.sample_recovered_tokens = sample_recovered_tokens
+    return sample_recovered_tokens

@@ -10,12 +10,12 @@ def register() -> None:
     if os.environ.get(ACTIVE_VARIABLE):
         from slipstream.engine.patches import (
             accept_all_sampling,
-            mend_kernel_search,
-            refuse_unknown_wishes,
+            fix_kernel_search,
+            refuse_unknown_options,
             serve_the_plan,
         )
 
-        mend_kernel_search()
+        fix_kernel_search()
         accept_all_sampling()
-        refuse_unknown_wishes()
+        refuse_unknown_options()
         serve_the_plan()

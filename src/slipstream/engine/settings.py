@@ -14,8 +14,8 @@ class Settings:
     """The free proposers and their options."""
     drafter: str = ""
     """The drafter's method, if it is composed with others."""
-    mlp_speculator: str = ""
-    """Folder of the MLP speculator's checkpoint."""
+    drafter_folder: str = ""
+    """The checkpoint of a drafter that vLLM does not load (`HiddenStateDrafter`)."""
     plans: bool = False
     """How much is drafted and verified is planned at every step; else all there is."""
     max_requested_tokens: int | None = None

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from slipstream.checkpoints import Checkpoint, open_checkpoint
-from slipstream.config import Choice, Deployment, SpeculationConfig, choose
+from slipstream.config import Deployment, ResolvedSpeculation, SpeculationConfig, choose
 from slipstream.config.deployment import opaque_reason
 from slipstream.errors import CheckpointError, SetupError
 from slipstream.ops import model_checks, run_checks
@@ -33,7 +33,7 @@ CHECKS = (
 @dataclass(frozen=True)
 class Examination:
     findings: tuple[Finding, ...]
-    choice: Choice | None
+    choice: ResolvedSpeculation | None
 
     @property
     def failed(self) -> tuple[Finding, ...]:
@@ -43,7 +43,7 @@ class Examination:
     def warned(self) -> tuple[Finding, ...]:
         return tuple(f for f in self.findings if f.status is Status.WARN)
 
-    def require_sound(self) -> Choice:
+    def require_sound(self) -> ResolvedSpeculation:
         """The choice, or a SetupError that lists every failure with its fix."""
         if self.failed or self.choice is None:
             lines = [f"  {f.check}: {f.reason}\n    fix: {f.fix}" for f in self.failed]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from slipstream.checkpoints import Checkpoint
-from slipstream.config import Choice, Deployment
+from slipstream.config import Deployment, ResolvedSpeculation
 from slipstream.ops.host import Host
 
 
@@ -31,7 +31,7 @@ class Setup:
     """All that the checks look at."""
 
     deployment: Deployment
-    choice: Choice
+    choice: ResolvedSpeculation
     host: Host
     target: Checkpoint | None
 

@@ -10,16 +10,14 @@ from pathlib import Path
 
 import psutil
 
-from slipstream.config import Choice
+from slipstream.config import ResolvedSpeculation
 from slipstream.errors import EngineMissingError
+from slipstream.methods import method_of
 
 SUPPORTED_VLLM = "0.32."
 GIB = 1024**3
 OTHER_PLATFORMS = ("cpu", "xpu", "rocm", "tpu", "neuron", "gaudi", "hpu")
 """In the local part of the version of a vLLM that is not built for CUDA, as in 0.32.0+xpu."""
-
-# Methods that vLLM 0.32's V2 model runner does not have; vLLM falls back to V1 for them.
-V1_ONLY_METHODS = ("suffix", "medusa", "mlp_speculator", "custom_class")
 
 
 @dataclass(frozen=True)
@@ -39,16 +37,17 @@ class Host:
     def vllm_is_supported(self) -> bool:
         return self.vllm_version is not None and self.vllm_version.startswith(SUPPORTED_VLLM)
 
-    def runner(self, choice: Choice) -> str:
+    def runner(self, choice: ResolvedSpeculation) -> str:
         """The model runner that vLLM will take, V1 or V2."""
         setting = self.environ.get("VLLM_USE_V2_MODEL_RUNNER")
         if setting is not None:
             return "V2" if setting.strip().lower() in ("1", "true") else "V1"
+        method = method_of(choice.method or "")
         v1_only = (
             choice.composes
-            or choice.method in V1_ONLY_METHODS
+            or method.runner == "V1"
             or choice.vllm.get("use_heterogeneous_vocab")
-            or (choice.vllm.get("parallel_drafting") and choice.method not in ("dflash", "dspark"))
+            or (choice.vllm.get("parallel_drafting") and not method.parallel_on_v2)
         )
         return "V1" if self.platform == "cpu" or v1_only else "V2"
 
@@ -90,7 +89,7 @@ def installed_vllm() -> tuple[str | None, str]:
 
 
 def require_vllm() -> None:
-    """Raise, with the command that mends it, unless a supported vLLM is installed."""
+    """Raise, with the command that fixes it, unless a supported vLLM is installed."""
     version, platform = installed_vllm()
     install = how_to_install(platform)
     if version is None:

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from slipstream.checkpoints import Agreement, Checkpoint, compare_vocabularies, read_vocabulary
-from slipstream.config.choice import offered_tokens
+from slipstream.config.resolve import offered_tokens
+from slipstream.methods import DRAFT_MODEL, method_of
 from slipstream.ops.findings import Finding, Setup, Status, describe
 
 USUAL_SIZE_RATIO = 0.05
@@ -41,7 +42,7 @@ def check_training(setup: Setup) -> Iterator[Finding]:
 def check_tokenizer(setup: Setup) -> Iterator[Finding]:
     """A draft model must mean the same by the same token id as the target."""
     target, drafter = setup.target, setup.drafter
-    if target is None or drafter is None or setup.choice.method != "draft_model":
+    if target is None or drafter is None or setup.choice.method != DRAFT_MODEL.name:
         return
     tokenizer = Checkpoint(setup.deployment.tokenizer) if setup.deployment.tokenizer else target
     theirs, ours = read_vocabulary(tokenizer), read_vocabulary(drafter)
@@ -83,7 +84,7 @@ def check_tokenizer(setup: Setup) -> Iterator[Finding]:
 
 def check_head_shape(setup: Setup) -> Iterator[Finding]:
     target, drafter, method = setup.target, setup.drafter, setup.choice.method
-    if target is None or drafter is None or method in (None, "draft_model"):
+    if target is None or drafter is None or method in (None, DRAFT_MODEL.name):
         return
     if reason := why_head_does_not_fit(target, drafter):
         yield Finding("head", Status.FAIL, reason, f"take a {method} head that was trained for this target")
@@ -95,7 +96,7 @@ def why_head_does_not_fit(target: Checkpoint, head: Checkpoint) -> str:
     hidden = config.get("target_hidden_size") or head.hidden_size
     if hidden and target.hidden_size and hidden != target.hidden_size:
         return f"{head.name} is made for hidden size {hidden}, {target.name} has {target.hidden_size}"
-    if head.drafter_method == "medusa" or "draft_vocab_size" in config:
+    if method_of(head.drafter_method).takes_target_vocabulary or "draft_vocab_size" in config:
         return ""  # vLLM takes the vocabulary from the target, or the head has a map to it
     if head.vocab_size and target.vocab_size and head.vocab_size != target.vocab_size:
         return f"{head.name} is made for {head.vocab_size} tokens, {target.name} has {target.vocab_size}"
@@ -107,11 +108,11 @@ def check_num_draft_tokens(setup: Setup) -> Iterator[Finding]:
     offered = offered_tokens(choice.method or "", setup.drafter or setup.target)
     if offered is None or choice.num_draft_tokens is None:
         return
-    tokens = choice.num_draft_tokens
-    if choice.method in ("medusa", "mlp_speculator") and tokens > offered:
+    tokens, beyond = choice.num_draft_tokens, method_of(choice.method or "").beyond_offered
+    if beyond == "none" and tokens > offered:
         reason = f"K={tokens}, but the drafter has {offered} heads; vLLM would add heads of random weights"
         yield Finding("K", Status.FAIL, reason, f"num_draft_tokens: {offered}, or fewer")
-    elif choice.method == "mtp" and tokens > offered and tokens % offered:
+    elif beyond == "multiples" and tokens > offered and tokens % offered:
         reason = f"K={tokens} is not a multiple of the {offered} tokens that the MTP layers predict"
         yield Finding("K", Status.FAIL, reason, f"num_draft_tokens: {offered}, or a multiple of it")
     else:
@@ -120,7 +121,7 @@ def check_num_draft_tokens(setup: Setup) -> Iterator[Finding]:
 
 def check_size(setup: Setup) -> Iterator[Finding]:
     target, drafter = setup.target, setup.drafter
-    if target is None or drafter is None or setup.choice.method != "draft_model":
+    if target is None or drafter is None or setup.choice.method != DRAFT_MODEL.name:
         return
     if not target.num_parameters or not drafter.num_parameters:
         return

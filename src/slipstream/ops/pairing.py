@@ -14,8 +14,9 @@ from slipstream.checkpoints import (
     read_vocabulary,
 )
 from slipstream.checkpoints.hub import cached_models
-from slipstream.config.choice import offered_tokens
+from slipstream.config.resolve import offered_tokens
 from slipstream.errors import CheckpointError
+from slipstream.methods import Kind, method_of
 from slipstream.ops.model_checks import why_head_does_not_fit
 from slipstream.planning.prediction import best_num_draft_tokens, speedup
 
@@ -80,7 +81,7 @@ def _judge(target: Checkpoint, vocabulary: Vocabulary | None, name: str, accepta
     if ratio is None:
         return Candidate(name, method, True, "its size is not known here, so nothing is predicted")
     # Heads that draft all tokens in one go cost one pass, whatever K is.
-    one_pass = method in ("medusa", "dflash", "dspark")
+    one_pass = method_of(method).one_pass
     if survival := drafter.held_out_survival:
         cost = ratio if one_pass else ratio * len(survival)
         length = 1 + sum(survival)
@@ -98,7 +99,7 @@ def _judge(target: Checkpoint, vocabulary: Vocabulary | None, name: str, accepta
 
 def _why_not(target: Checkpoint, vocabulary: Vocabulary | None, drafter: Checkpoint, method: str) -> str:
     """Why `drafter` cannot draft for `target`; empty if it can."""
-    if method != "draft_model":
+    if method_of(method).kind is Kind.HEAD:
         return why_head_does_not_fit(target, drafter)
     if not drafter.generates_text:
         return f"{', '.join(drafter.architectures)} does not generate text"

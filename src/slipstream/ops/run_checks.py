@@ -3,12 +3,11 @@
 from collections.abc import Iterator
 
 from slipstream.checkpoints import Checkpoint
-from slipstream.config.choice import default_min_p
+from slipstream.config.resolve import default_min_p
 from slipstream.config.support import Situation, Support, cases_of
+from slipstream.methods import CUSTOM_CLASS, DRAFT_MODEL, DSPARK, MTP, method_of
 from slipstream.ops.findings import Finding, Setup, Status
 from slipstream.ops.host import GIB
-
-SYNCHRONOUS_METHODS = ("ngram", "suffix", "medusa", "custom_class", "mlp_speculator")  # on vLLM 0.32
 
 
 def check_proposer(setup: Setup) -> Iterator[Finding]:
@@ -31,17 +30,19 @@ def check_proposer(setup: Setup) -> Iterator[Finding]:
             "unset it, or take a drafter alone, planned a step ahead: speculate {native: true, drafter: ...}"
         )
         yield Finding("proposer", Status.FAIL, reason, fix)
-    if choice.method == "suffix" and not setup.host.has_arctic_inference:
-        reason = "suffix decoding needs the arctic-inference package, which is not installed"
-        yield Finding("proposer", Status.FAIL, reason, "pip install arctic-inference==0.1.1")
-    if choice.method in SYNCHRONOUS_METHODS and not choice.composes and setup.deployment.async_scheduling:
-        reason = f"vLLM refuses {choice.method} with async_scheduling"
+    method = method_of(choice.method)
+    if method.package and not setup.host.has_arctic_inference:
+        package = method.package.partition("==")[0]
+        reason = f"{method.name} decoding needs the {package} package, which is not installed"
+        yield Finding("proposer", Status.FAIL, reason, f"pip install {method.package}")
+    if method.synchronous and not choice.composes and setup.deployment.async_scheduling:
+        reason = f"vLLM refuses {method.name} with async_scheduling"
         yield Finding("proposer", Status.FAIL, reason, "remove async_scheduling")
-    if choice.method == "mtp" and setup.drafter is None and target is not None and not _has_mtp(target):
+    if method is MTP and setup.drafter is None and target is not None and not _has_mtp(target):
         reason = f"the config of {target.name} shows no MTP layers"
         yield Finding("proposer", Status.FAIL, reason, "leave mtp out, or take a model that has them")
-    if choice.method == "dspark" and setup.runner == "V1":
-        reason = "dspark runs on vLLM's V2 model runner only, and this set-up uses V1"
+    if method.runner == "V2" and setup.runner == "V1":
+        reason = f"{method.name} runs on vLLM's V2 model runner only, and this set-up uses V1"
         yield Finding("proposer", Status.FAIL, reason, "take a CUDA machine with VLLM_USE_V2_MODEL_RUNNER=1")
 
 
@@ -70,7 +71,7 @@ def check_parallelism(setup: Setup) -> Iterator[Finding]:
     if choice.drafter is None:
         return
     draft_ranks = choice.drafter.tensor_parallel_size or ranks
-    if draft_ranks != ranks and choice.method == "draft_model":
+    if draft_ranks != ranks and choice.method == DRAFT_MODEL.name:
         reason = (
             f"the drafter is to run on {draft_ranks} ranks and the target on {ranks}; vLLM needs the same"
         )
@@ -81,7 +82,7 @@ def check_parallelism(setup: Setup) -> Iterator[Finding]:
         yield Finding(
             "parallelism", Status.FAIL, reason, f"set the drafter's tensor parallel size to {ranks}"
         )
-    elif setup.drafter is not None and draft_ranks > 1 and choice.method == "draft_model":
+    elif setup.drafter is not None and draft_ranks > 1 and choice.method == DRAFT_MODEL.name:
         yield from _heads_divide(setup.drafter, draft_ranks)
 
 
@@ -157,7 +158,7 @@ def check_sampling(setup: Setup) -> Iterator[Finding]:
     worker = setup.deployment.worker_cls
     if worker != "auto" and not worker.startswith("slipstream.") and setup.host.platform == "cpu":
         reason = (
-            f"worker_cls={worker} replaces Slipstream's worker, which mends vLLM's "
+            f"worker_cls={worker} replaces Slipstream's worker, which fixes vLLM's "
             "sampling with speculation on CPU (vllm-project/vllm#55005)"
         )
         yield Finding("sampling", Status.WARN, reason, "derive it from slipstream.engine.worker.CPUWorker")
@@ -180,21 +181,21 @@ def check_combinations(setup: Setup) -> Iterator[Finding]:
         reason = "rejection_sample_method=synthetic makes acceptance up: the output is not the target's"
         yield Finding("options", Status.FAIL, reason, "remove it")
     if options.get("num_speculative_tokens_per_batch_size"):
-        if method in ("suffix", "medusa"):
+        if method and method_of(method).fixed_k:
             reason = f"{method} stops the engine as soon as the table asks for another K"
             yield Finding("options", Status.FAIL, reason, "remove num_speculative_tokens_per_batch_size")
-        if method == "custom_class":
+        if method == CUSTOM_CLASS.name:
             reason = "vLLM does not tell a custom_class the K of num_speculative_tokens_per_batch_size"
             yield Finding("options", Status.WARN, reason, "remove num_speculative_tokens_per_batch_size")
         if setup.deployment.data_parallel_size > 1:
             reason = "vLLM drops num_speculative_tokens_per_batch_size under data parallelism"
             yield Finding("options", Status.WARN, reason, "remove it, or run without data parallelism")
-    if options.get("disable_padded_drafter_batch") and method == "draft_model":
+    if options.get("disable_padded_drafter_batch") and method == DRAFT_MODEL.name:
         reason = "vLLM's draft_model works on padded batches only and stops without them"
         yield Finding("options", Status.FAIL, reason, "remove disable_padded_drafter_batch")
-    if options.get("enable_adaptive_verification") and method != "dspark":
+    if options.get("enable_adaptive_verification") and method != DSPARK.name:
         reason = "enable_adaptive_verification works with dspark on the V2 model runner only"
         yield Finding("options", Status.FAIL, reason, "remove enable_adaptive_verification")
-    if options.get("use_heterogeneous_vocab") and method != "draft_model":
+    if options.get("use_heterogeneous_vocab") and method != DRAFT_MODEL.name:
         reason = "use_heterogeneous_vocab works with a draft model only"
         yield Finding("options", Status.FAIL, reason, "remove use_heterogeneous_vocab")

@@ -18,16 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from slipstream.planning.thresholds import THRESHOLDS
 
-SPEED_RATE = 0.2  # of a surprise goes to the speed of the moment: it follows a change within 20 steps
-KNOWN_STEPS = 5  # before a kind is known so well that a surprise is the machine's doing, not the kind's
-PRIOR_STEPS = 1  # steps of a kind that its profile is worth
-MEMORY_STEPS = 100  # steps of a kind after which the old ones have faded
-MOST_SURPRISE = 0.25  # in the logarithm, of one step
-THOUGHT = 1e-9  # steps that a number of drafts never seen is worth beside one that was
-HANGS = math.log(3)  # a step that takes three times what is expected hung; it says nothing of its kind
-HANGS_IN_A_ROW = 3  # and that many are no accident
+Floats = NDArray[np.float64]
 
 FAR = 10**6  # tokens
 SCALE = sorted({0, 1, 2, 3, *(round(2 ** (e / 2)) for e in range(4, 40))})  # 0 1 2 3 4 6 8 11 16 23 32 ...
@@ -122,8 +115,8 @@ class _Factor:
 
     def learn(self, surprise: float) -> None:
         self.count += 1
-        bounded = _bounded(surprise / 2) * 2 if self.count <= KNOWN_STEPS else _bounded(surprise)
-        self.value += bounded / min(self.count + PRIOR_STEPS, MEMORY_STEPS)
+        bounded = _bounded(surprise / 2) * 2 if self.count <= THRESHOLDS.known_steps else _bounded(surprise)
+        self.value += bounded / min(self.count + THRESHOLDS.profile_weight, THRESHOLDS.cost_memory)
 
 
 _Factors = dict[int, _Factor]  # by draft tokens, on the coarse scale
@@ -150,7 +143,7 @@ class StepCost:
         bare = step.requests + step.prefill
         seconds = _rising(
             [self._seconds(step, place, fine, coarse) for place in places],
-            [fine[place].count if place in fine else THOUGHT for place in places],
+            [fine[place].count if place in fine else THRESHOLDS.prior_weight for place in places],
         )
         factors = [s / self.profile(bare + place) for s, place in zip(seconds, places, strict=True)]
         between = np.interp(np.arange(most + 1), places, factors)
@@ -178,15 +171,15 @@ class StepCost:
             self.speed = real
         surprise = real - self.speed - _factor(fine, coarse, place)
         drafted = step.drafts > 0
-        self._hung[drafted] = self._hung[drafted] + 1 if surprise > HANGS else 0
-        if 0 < self._hung[drafted] < HANGS_IN_A_ROW:
+        self._hung[drafted] = self._hung[drafted] + 1 if surprise > THRESHOLDS.hang_factor else 0
+        if 0 < self._hung[drafted] < THRESHOLDS.hangs_in_a_row:
             return False
         self.steps += 1
-        if surprise < -HANGS:  # no step is so much too fast by accident
+        if surprise < -THRESHOLDS.hang_factor:  # no step is so much too fast by accident
             self.speed += surprise
             surprise = 0.0
         count = coarse[place].count if place in coarse else 0
-        self.speed += SPEED_RATE * count / (count + KNOWN_STEPS) * _bounded(surprise)
+        self.speed += THRESHOLDS.speed_rate * count / (count + THRESHOLDS.known_steps) * _bounded(surprise)
         for factors in (fine, coarse):
             factor = factors.setdefault(place, _Factor())
             factor.learn(real - self.speed - factor.value)
@@ -214,7 +207,7 @@ def _factor(fine: _Factors, coarse: _Factors, place: int) -> float:
         return 0.0
     own = fine.get(place)
     if own is not None:
-        weight = own.count / (own.count + KNOWN_STEPS)
+        weight = own.count / (own.count + THRESHOLDS.known_steps)
         return weight * own.value + (1 - weight) * overall.value
     if 0 in fine and 0 in coarse:  # as much slower than its like as without drafts
         return overall.value + fine[0].value - coarse[0].value
@@ -241,4 +234,4 @@ def _rising(values: Sequence[float], weights: Sequence[float]) -> list[float]:
 
 
 def _bounded(surprise: float) -> float:
-    return max(-MOST_SURPRISE, min(surprise, MOST_SURPRISE))
+    return max(-THRESHOLDS.max_surprise, min(surprise, THRESHOLDS.max_surprise))

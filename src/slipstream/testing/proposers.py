@@ -29,13 +29,13 @@ def check_proposer(make: Callable[[], Proposer], steps: int = 60, seed: int = 0)
     alone.start(RequestInfo("a", at["a"]))
     alone.observe("a", texts["a"][: at["a"]])
     for _ in range(steps):
-        most = source.randrange(0, 9)
-        drafts = dict(together.propose(dict.fromkeys(texts, most)))
+        max_tokens = source.randrange(0, 9)
+        drafts = dict(together.propose(dict.fromkeys(texts, max_tokens)))
         assert drafts.keys() <= texts.keys(), f"drafts for requests that were not asked for: {drafts.keys()}"
         for name, draft in drafts.items():
-            problem = problem_of(draft, most, VOCABULARY)
+            problem = problem_of(draft, max_tokens, VOCABULARY)
             assert problem is None, f"request {name}: {problem}"
-        mine = dict(alone.propose({"a": most})).get("a")
+        mine = dict(alone.propose({"a": max_tokens})).get("a")
         assert mine == drafts.get("a"), (
             f"other requests change a draft: {mine} alone, {drafts.get('a')} among them"
         )

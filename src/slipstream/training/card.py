@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from slipstream.bench.charts import Point, Series, line_chart
-from slipstream.bench.report import STYLE, page, series_style, verdict_box
+from slipstream.reporting.charts import Point, Series, line_chart
+from slipstream.reporting.page import STYLE, page, series_style, verdict_box
 
 BY_HEART = 1.5
-"""So many times what it gains on other texts, on those learnt from: it knows them by heart."""
+"""Gain on the training texts over that on held-out texts from which it overfits the training texts."""
 ARMS = ("drafter", "ngram", "suffix", "composed")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from slipstream.methods import DRAFT_MODEL
 from slipstream.training.drafter import Batch, Drafter, Seen, shifted
 from slipstream.training.features import Target
 
@@ -14,7 +15,7 @@ TOKENIZER_FILES = ("tokenizer", "special_tokens", "chat_template", "vocab", "mer
 
 
 class DraftModel(Drafter):
-    method = "draft_model"
+    method = DRAFT_MODEL.name
     learning_rate = 1e-3
     repeats = True
 

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from slipstream.methods import EAGLE
 from slipstream.training.drafter import Batch, Drafter, Seen, Whitened, shifted, whiten
 from slipstream.training.features import Target
 
@@ -19,7 +20,7 @@ Keys = tuple[torch.Tensor, torch.Tensor]
 
 
 class Eagle(Drafter):
-    method = "eagle"
+    method = EAGLE.name
     learning_rate = 1e-3
     recurrent = True
     imitation = 0.2

@@ -16,7 +16,11 @@ from numpy.typing import NDArray
 from slipstream.drafting.base import Draft, Proposer, RequestInfo, common_prefix
 from slipstream.drafting.composer import Composer
 from slipstream.drafting.registry import make_proposer
+from slipstream.drafting.requests import RunningRequest
+from slipstream.loop import SpeculationLoop
+from slipstream.planning.policy import VerifyAll
 from slipstream.planning.prediction import Acceptance
+from slipstream.planning.step_cost import Step
 from slipstream.training.drafter import Batch, Drafter
 from slipstream.training.features import Example, batches_of
 
@@ -83,15 +87,46 @@ class _Recorded(Proposer):
 
     def propose(self, wanted: Mapping[str, int]) -> dict[str, Draft]:
         return {
-            request: Draft(self.guesses[self._read - 2, :most].tolist(), self._expected[:most])
-            for request, most in wanted.items()
+            request: Draft(self.guesses[self._read - 2, :max_tokens].tolist(), self._expected[:max_tokens])
+            for request, max_tokens in wanted.items()
         }
 
     def forget(self, request_id: str) -> None:
         pass
 
-    def expected_survival(self, most: int) -> Sequence[float]:
-        return self._expected[:most]
+    def expected_survival(self, max_tokens: int) -> Sequence[float]:
+        return self._expected[:max_tokens]
+
+
+class _Request(RunningRequest):
+    """A text that is written already; the first token of its answer needs no draft."""
+
+    def __init__(self, request_id: str, text: list[int], num_prompt_tokens: int, depth: int) -> None:
+        super().__init__(request_id)
+        self._text, self._prompt, self._depth = text, num_prompt_tokens, depth
+        self._written = num_prompt_tokens + 1
+
+    @property
+    def tokens(self) -> list[int]:
+        return self._text[: self._written]
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        return self._prompt
+
+    @property
+    def max_draft_tokens(self) -> int:
+        return self._depth
+
+    @property
+    def remaining(self) -> int:
+        return len(self._text) - self._written
+
+    def write(self, drafts: Sequence[int]) -> int:
+        """Write the accepted draft tokens and the next one; return how many were accepted."""
+        right = common_prefix(drafts, self._text[self._written :])
+        self._written += right + 1
+        return right
 
 
 def composed(
@@ -101,32 +136,27 @@ def composed(
     free: Sequence[str],
     vocab_size: int,
 ) -> Acceptance:
-    """Of the composer that the engine runs, with the free proposers named and the drafter if it has guesses:
-    everything that is best for a step is verified."""
+    """Run the engine's speculation loop on the texts, with the free proposers named and the drafter if it has
+    guesses: everything that is best for a step is verified."""
     depth = len(survival)
     drafter = _Recorded(survival)
     proposers: list[Proposer] = [make_proposer(name, dict(FREE[name])) for name in free]
     composer = Composer([*proposers, *([drafter] if guesses is not None else [])], vocab_size)
+    loop = SpeculationLoop(composer, VerifyAll())
     offered, accepted = np.zeros(depth), np.zeros(depth)
     steps = 0
     for number, example in enumerate(examples):
-        text = example.tokens.tolist()
-        request = str(number)
-        newest = example.prompt_length
+        request = _Request(str(number), example.tokens.tolist(), example.prompt_length, depth)
         if guesses is not None:
             drafter.guesses = guesses[number]
-        composer.start(RequestInfo(request, example.prompt_length))
-        composer.observe(request, text[: newest + 1])
-        while newest < len(text) - 1:
-            chosen = composer.draft({request: depth}).get(request)
-            drafts = chosen.tokens if chosen else ()
-            right = common_prefix(drafts, text[newest + 1 : newest + 1 + depth])
+        while request.remaining:
+            draft = loop.draft([request], Step(1)).get(request.id)
+            drafts = draft.tokens if draft else ()
+            right = request.write(drafts)
             offered[: len(drafts)] += 1
             accepted[:right] += 1
             steps += 1
-            composer.observe(request, text[newest + 1 : newest + right + 2])
-            newest += right + 1
-        composer.forget(request)
+        loop.finish(request)
     return Acceptance(tuple((offered / max(steps, 1)).tolist()), tuple((accepted / max(steps, 1)).tolist()))
 
 

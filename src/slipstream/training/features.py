@@ -15,7 +15,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from slipstream.training.texts import Progress, Text, read_texts
+from slipstream.training.responses import Progress, Response, read_responses
 
 BATCH_TOKENS = 4096
 GIB = 1 << 30
@@ -65,7 +65,7 @@ def load_target(name: str) -> tuple[Any, Target]:
 def write_features(folder: Path, model: Callable[[], Any], max_gib: float, done: Progress) -> None:
     """Shards for the portions of texts that have none; `model` is called if one is missing."""
     read: Any = None
-    for number, texts in enumerate(read_texts(folder)):
+    for number, texts in enumerate(read_responses(folder)):
         file = _file(folder, number)
         if not file.exists():
             if sum(f.stat().st_size for f in folder.glob("features-*")) > max_gib * GIB:
@@ -76,7 +76,7 @@ def write_features(folder: Path, model: Callable[[], Any], max_gib: float, done:
 
 
 @torch.inference_mode()
-def _write(file: Path, read: Any, texts: Sequence[Text]) -> None:
+def _write(file: Path, read: Any, texts: Sequence[Response]) -> None:
     shard = {}
     for batch in batches_of([len(text.tokens) for text in texts], BATCH_TOKENS):
         longest = max(len(texts[i].tokens) for i in batch)
@@ -92,7 +92,7 @@ def _write(file: Path, read: Any, texts: Sequence[Text]) -> None:
 
 
 def read_examples(folder: Path) -> Iterator[Example]:
-    for number, texts in enumerate(read_texts(folder)):
+    for number, texts in enumerate(read_responses(folder)):
         file = _file(folder, number)
         if not file.exists():
             return

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from slipstream.engine.mlp_speculator import Norm, token_weight
+from slipstream.engine.worker.mlp_speculator import Norm, token_weight
+from slipstream.methods import MEDUSA, MLP_SPECULATOR
 from slipstream.training.drafter import Batch, Drafter, Seen, Whitened, shifted, whiten
 from slipstream.training.features import Target
 
@@ -15,7 +16,7 @@ from slipstream.training.features import Target
 class Medusa(Drafter):
     """A stack of residual layers per draft token (arXiv 2401.10774); none sees the tokens between."""
 
-    method = "medusa"
+    method = MEDUSA.name
     learning_rate = 1e-3
 
     def __init__(self, target: Target, seen: Seen, num_tokens: int, layers: int) -> None:
@@ -54,7 +55,7 @@ class Medusa(Drafter):
         weights["lm_head.weight"] = self.head
         config = {
             "architectures": ["MedusaModel"],
-            "model_type": "medusa",
+            "model_type": MEDUSA.name,
             "hidden_size": self.head.shape[1],
             "vocab_size": self.head.shape[0],
             "num_heads": self.num_tokens,
@@ -74,7 +75,7 @@ class MLP(Drafter):
     in the data are drafted and understood too; they are multiplied out on export.
     """
 
-    method = "mlp_speculator"
+    method = MLP_SPECULATOR.name
     learning_rate = 1e-3
     recurrent = True
 
@@ -130,7 +131,7 @@ class MLP(Drafter):
             }
         config = {
             "architectures": ["MLPSpeculatorPreTrainedModel"],
-            "model_type": "mlp_speculator",
+            "model_type": MLP_SPECULATOR.name,
             "emb_dim": self.head.shape[1],
             "inner_dim": self.next.weight.shape[0],
             "n_predict": self.num_tokens,

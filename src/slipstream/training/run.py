@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from accelerate import PartialState
 
-from slipstream.bench.about import about_this_run
 from slipstream.errors import ConfigError
 from slipstream.planning.prediction import Acceptance
+from slipstream.reporting.run_metadata import about_this_run
 from slipstream.training.card import write_card
 from slipstream.training.draft_model import DraftModel
 from slipstream.training.drafter import Drafter, Seen, read_weights
@@ -22,7 +22,7 @@ from slipstream.training.evaluate import Comparison, alone, compare, guess
 from slipstream.training.features import Example, Target, load_target, read_examples, write_features
 from slipstream.training.heads import MLP, Medusa
 from slipstream.training.recipe import Recipe
-from slipstream.training.texts import read_prompts, write_texts
+from slipstream.training.responses import read_prompts, write_texts
 from slipstream.training.trainer import State, Trainer
 
 LAYERS = 4  # of a Medusa head and of a draft model, unless said otherwise

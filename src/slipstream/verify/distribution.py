@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.verify.law import Law, Partition, Tokens
-from slipstream.verify.served import Answer, Served
+from slipstream.serving.client import Answer, Served
+from slipstream.verify.prefix_distribution import Partition, PrefixDistribution, Tokens
 from slipstream.verify.statistics import LOOKS, Judgement, Sample, findable, judge
 
 LENGTH = 5  # tokens of a text: the first is written without drafts, the next step can verify three
@@ -179,7 +179,7 @@ def _known(
     answers = _draw(bare, prompt, told, TO_KNOW, seeds)
     answers += _draw(bare, prompt, told, IN_SMALL_BATCHES, seeds, each=IN_SMALL_BATCHES // AT_ONCE)
     texts = ((a.tokens, [_probabilities(likeliest) for likeliest in a.likeliest]) for a in answers)
-    return Reference(prompt, Law.told(texts).partition(_least(draws), CATEGORIES), None)
+    return Reference(prompt, PrefixDistribution.told(texts).partition(_least(draws), CATEGORIES), None)
 
 
 def _counted(
@@ -187,7 +187,7 @@ def _counted(
 ) -> Reference:
     """The categories are chosen on other texts than are counted."""
     first = [answer.tokens for answer in _draw(bare, prompt, sampling, TO_KNOW, seeds)]
-    partition = Law.counted(first).partition(_least(draws), CATEGORIES)
+    partition = PrefixDistribution.counted(first).partition(_least(draws), CATEGORIES)
     texts = [answer.tokens for answer in _draw(bare, prompt, sampling, draws, seeds)]
     return Reference(prompt, partition, partition.count(texts))
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.verify.served import Answer, Served
+from slipstream.serving.client import Answer, Served
 
 AT_ONCE = 16
-OTHERWISE = 6
+ALT_CONCURRENCY = 6
 """Requests at a time, for bare texts in other batches."""
-SOME = 32
+NUM_REPLAYED = 32
 """Prompts that are written again: by the bare engine in other batches, and with log-probabilities."""
 
 
@@ -36,7 +36,7 @@ class Greedy:
     noise: float
     """The largest change of a log-probability that another batch made in the bare engine."""
     bare_differences: int
-    """Of the bare engine from itself, in other batches, in the first `SOME` texts."""
+    """Of the bare engine from itself, in other batches, in the first `NUM_REPLAYED` texts."""
     drafted: float
     accepted: float
 
@@ -80,12 +80,12 @@ def check_greedy(
     plain = [_request(prompt, max_tokens) for prompt in prompts]
     asked = [{**request, "logprobs": 2} for request in plain]
     reference = _only(bare.ask(asked, AT_ONCE))
-    some = reference[:SOME]
-    again = _only(bare.ask(asked[:SOME], OTHERWISE))
+    some = reference[:NUM_REPLAYED]
+    again = _only(bare.ask(asked[:NUM_REPLAYED], ALT_CONCURRENCY))
     before = speculative.counters()
     texts = _only(speculative.ask(plain, AT_ONCE))
     risen = speculative.risen_since(before)
-    told = _only(speculative.ask(asked[:SOME], AT_ONCE))
+    told = _only(speculative.ask(asked[:NUM_REPLAYED], AT_ONCE))
     noise = logprob_difference(some, again)
     greedy = Greedy(
         compared=len(prompts),

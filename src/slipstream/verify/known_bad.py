@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from slipstream.serving.client import Answer, NoAnswer, Refused, Served
 from slipstream.verify.greedy import differences, verdict_of
-from slipstream.verify.served import Answer, NoAnswer, Refused, Served
 
 SCHEMA = {
     "type": "object",

@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.table import Table
 
-from slipstream.bench.report import STYLE, page, verdict_box
-from slipstream.verify.greedy import SOME
+from slipstream.reporting.page import STYLE, page, verdict_box
+from slipstream.verify.greedy import NUM_REPLAYED
 
 Certificate = Mapping[str, Any]
 VERDICTS = {
@@ -59,7 +59,7 @@ def _greedy(greedy: Mapping[str, Any]) -> list[str]:
             f"The others are {ties}: where they part, bare vLLM's two best tokens are at most "
             f"{largest:.2g} apart (log-probability), and another batch moves them by up to "
             f"{greedy['noise']:.2g}. In other batches bare vLLM differs from itself in "
-            f"{greedy['bare_differences']} of {min(SOME, greedy['compared'])} texts."
+            f"{greedy['bare_differences']} of {min(NUM_REPLAYED, greedy['compared'])} texts."
         )
     return said
 

@@ -7,22 +7,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from slipstream.bench.about import about_this_run
-from slipstream.bench.arms import Arm
-from slipstream.bench.servers import running
-from slipstream.bench.workloads import load_workloads
+from slipstream.reporting.run_metadata import about_this_run
+from slipstream.serving.arms import Arm
+from slipstream.serving.client import Served
+from slipstream.serving.servers import running
 from slipstream.verify.distribution import CELLS, Planned, beginnings, check, plan
 from slipstream.verify.greedy import check_greedy
 from slipstream.verify.known_bad import CASES, TIGHT, check_known_bad
-from slipstream.verify.served import Served
+from slipstream.workloads.loading import load_workloads
 
 FORCED = 4
 """Draft tokens per step where drafts must be verified for the check to say anything."""
-FEW = 12  # prompts for each known-bad feature
+PROMPTS_PER_CASE = 12  # prompts for each known-bad feature
 BARE_FLAGS = ("--logprobs-mode", "processed_logprobs")
 SHORT = ("chat", "code", "math", "edit")
 """Workloads whose prompts are soon read."""
-WAYS = ("", "Answer in one sentence.", "Answer as a list.", "Explain step by step.")
+SYSTEM_PROMPTS = ("", "Answer in one sentence.", "Answer as a list.", "Explain step by step.")
 """System messages: by them the shipped prompts become as many as are asked for."""
 
 
@@ -106,7 +106,7 @@ def _known_bad(
 ) -> list[dict[str, Any]]:
     cases = [case for case in CASES if case.tight == tight]
     watcher.doing("features that were reported broken", len(cases))
-    prompts = conversations(bare, FEW, ["edit", "chat", "code"])
+    prompts = conversations(bare, PROMPTS_PER_CASE, ["edit", "chat", "code"])
     found = check_known_bad(bare, speculative, prompts, noise, cases, lambda _: watcher.advanced())
     for one in found:
         watcher.found("known_bad", one)
@@ -118,7 +118,7 @@ def conversations(served: Served, count: int, workloads: Sequence[str] = SHORT) 
     loaded = load_workloads(list(workloads), 1, served.model)
     messages = [
         ([{"role": "system", "content": way}] if way else []) + list(request.messages or [])
-        for way in WAYS
+        for way in SYSTEM_PROMPTS
         for requests in zip(*(workload.requests for workload in loaded), strict=True)
         for request in requests
     ]

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from vllm.v1.worker import cpu_worker
 
-from slipstream.engine import ahead
-from slipstream.engine.worker import CPUWorker
+from slipstream.engine.core import lookahead_scheduler
+from slipstream.engine.worker.worker import CPUWorker
 
 
 class _Recorded:
@@ -47,11 +47,11 @@ class _Recorded:
         return super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
 
 
-class Scheduler(_Recorded, ahead.Scheduler):
+class Scheduler(_Recorded, lookahead_scheduler.Scheduler):
     pass
 
 
-class AsyncScheduler(_Recorded, ahead.AsyncScheduler):
+class AsyncScheduler(_Recorded, lookahead_scheduler.AsyncScheduler):
     pass
 
 
@@ -86,7 +86,7 @@ class CountingWorker(_Counts, CPUWorker):
 
 
 class CountingVllmWorker(_Counts, cpu_worker.CPUWorker):
-    """vLLM's own, without what ours mends."""
+    """vLLM's own, without what ours patches."""
 
 
 def _number(request_id: str) -> int:

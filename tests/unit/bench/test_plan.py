@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from slipstream.bench.arms import Arm
 from slipstream.bench.plan import Load, Plan
 from slipstream.bench.run import Records
-from slipstream.bench.workloads import Workload, load_workload
 from slipstream.errors import ConfigError
+from slipstream.serving.arms import Arm
+from slipstream.workloads.loading import Workload, load_workload
 
 
 def plan(**changes: Any) -> Plan:

@@ -6,11 +6,11 @@ import pytest
 
 from slipstream.bench.profile import cost_row
 from slipstream.bench.statistics import Interval
-from slipstream.bench.steps import Step
 from slipstream.bench.tune import MOST_DRAFTS, Candidate, Measured, Option, batch_size_table, prefers_auto
 from slipstream.errors import SetupError
 from slipstream.planning.cost import CostCurve
 from slipstream.planning.prediction import Acceptance
+from slipstream.serving.steps import Step
 
 NGRAM = Candidate("ngram", {"ngram": {"min": 2, "max": 5}})
 

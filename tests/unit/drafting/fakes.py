@@ -4,6 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from slipstream.drafting import Draft, Proposer, RequestInfo
+from slipstream.drafting.composer import Composer, Offer
+from slipstream.loop import SpeculationLoop
+from slipstream.planning.policy import Policy, VerifyAll
 
 Answer = Callable[[str, int], Any]
 
@@ -14,7 +17,7 @@ class Fake(Proposer):
     def __init__(
         self,
         name: str = "fake",
-        answer: Answer = lambda request, most: None,
+        answer: Answer = lambda request, max_tokens: None,
         free: bool = True,
         expected: Sequence[float] = (),
         broken: Sequence[str] = (),
@@ -32,13 +35,13 @@ class Fake(Proposer):
 
     def propose(self, wanted: Mapping[str, int]) -> dict[str, Draft]:
         self.asked.append(dict(wanted))
-        return {request: self.answer(request, most) for request, most in wanted.items()}
+        return {request: self.answer(request, max_tokens) for request, max_tokens in wanted.items()}
 
     def forget(self, request_id: str) -> None:
         self._called("forget", request_id)
 
-    def expected_survival(self, most: int) -> Sequence[float]:
-        return self.expected[:most]
+    def expected_survival(self, max_tokens: int) -> Sequence[float]:
+        return self.expected[:max_tokens]
 
     def _called(self, method: str, request_id: str) -> None:
         self.told.append((method, request_id))
@@ -47,4 +50,10 @@ class Fake(Proposer):
 
 
 def always(tokens: Sequence[Any], survival: Sequence[Any]) -> Answer:
-    return lambda request, most: Draft(tokens[:most], survival[:most])
+    return lambda request, max_tokens: Draft(tokens[:max_tokens], survival[:max_tokens])
+
+
+def draft(composer: Composer, wanted: Mapping[str, int], policy: Policy | None = None) -> dict[str, Offer]:
+    """Draft as the loop does, for requests whose texts the proposers know."""
+    loop = SpeculationLoop(composer, policy or VerifyAll())
+    return loop.propose(wanted)[0]

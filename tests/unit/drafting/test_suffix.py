@@ -28,23 +28,23 @@ def finish(suffix: SuffixProposer, tenant: str | None, prompt: list[int], answer
     suffix.forget("finished")
 
 
-def drafted(suffix: SuffixProposer, tenant: str | None, text: list[int], most: int = 8) -> list[int]:
+def drafted(suffix: SuffixProposer, tenant: str | None, text: list[int], max_tokens: int = 8) -> list[int]:
     """Asked in the middle of a request that is then left running, so that it shares nothing."""
     suffix.start(RequestInfo("asking", len(text), tenant))
     suffix.observe("asking", text)
-    draft = suffix.propose({"asking": most}).get("asking")
+    draft = suffix.propose({"asking": max_tokens}).get("asking")
     return list(draft.tokens) if draft else []
 
 
 @pytest.mark.parametrize("suffix", [SuffixProposer(), proposer()])
 def test_the_request_s_own_text_is_enough(suffix: SuffixProposer) -> None:
     assert drafted(suffix, "t", [1, 2, 3, 4, 5, 9, 1, 2, 3]) == [4, 5, 9]
-    assert drafted(suffix, "t", [1, 2, 3, 4, 5, 9, 1, 2, 3], most=1) == [4]
+    assert drafted(suffix, "t", [1, 2, 3, 4, 5, 9, 1, 2, 3], max_tokens=1) == [4]
 
 
 def test_what_follows_most_often() -> None:
     often = [1, 2, 3, 7, 1, 2, 4, 7, 1, 2, 4, 7, 1, 2, 3, 8, 1, 2, 4, 9, 1, 2]
-    assert drafted(SuffixProposer(), None, often, most=1) == [4]
+    assert drafted(SuffixProposer(), None, often, max_tokens=1) == [4]
 
 
 def test_a_longer_match_is_drafted_further() -> None:
@@ -65,9 +65,9 @@ def test_the_likelier_of_own_and_others() -> None:
     suffix = proposer()
     finish(suffix, "t", [], STORY)
     own = [*STORY[2:5], 70, 71, 72, 9, *STORY[:5]]
-    assert drafted(suffix, "t", own, most=3) == STORY[5:8], "five tokens match theirs, three ours"
+    assert drafted(suffix, "t", own, max_tokens=3) == STORY[5:8], "five tokens match theirs, three ours"
     own = [*STORY[:5], 70, 71, 72, 9, 8, *STORY[:5]]
-    assert drafted(suffix, "t", own, most=3) == [70, 71, 72], "equally likely: our own"
+    assert drafted(suffix, "t", own, max_tokens=3) == [70, 71, 72], "equally likely: our own"
 
 
 def test_prompts_are_shared_only_if_told() -> None:

@@ -6,21 +6,21 @@ from typing import Any
 
 import pytest
 
-from slipstream.config import Choice, Deployment, choose, read_speculation
-from slipstream.engine.arguments import (
-    AHEAD_ASYNC_SCHEDULER,
-    AHEAD_SCHEDULER,
+from slipstream.config import Deployment, ResolvedSpeculation, choose, read_speculation
+from slipstream.engine.launch.arguments import (
     CPU_WORKER,
     GPU_WORKER,
-    MLP_SPECULATOR,
+    LOOKAHEAD_ASYNC_SCHEDULER,
+    LOOKAHEAD_SCHEDULER,
     NO_DRAFTER,
     SCHEDULER,
     engine_arguments,
     speculative_config,
 )
+from slipstream.engine.launch.start import server_flags
 from slipstream.engine.settings import Settings
-from slipstream.engine.start import server_flags
 from slipstream.errors import ConfigError
+from slipstream.methods import MLP_SPECULATOR
 from unit.folders import write_head, write_model
 
 
@@ -53,8 +53,8 @@ def test_vllms_own_drafter_is_planned_ahead(tmp_path: Path) -> None:
     choice = choose(read_speculation(asked)[0], Deployment("m"), None)
     assert (choice.ahead, choice.plans, choice.composes) == (True, True, False)
     on_cpu, on_gpu = engine_arguments(choice, "cpu"), engine_arguments(choice, "cuda")
-    assert (on_cpu["scheduler_cls"], on_cpu["async_scheduling"]) == (AHEAD_SCHEDULER, False)
-    assert (on_gpu["scheduler_cls"], on_gpu["async_scheduling"]) == (AHEAD_ASYNC_SCHEDULER, True)
+    assert (on_cpu["scheduler_cls"], on_cpu["async_scheduling"]) == (LOOKAHEAD_SCHEDULER, False)
+    assert (on_gpu["scheduler_cls"], on_gpu["async_scheduling"]) == (LOOKAHEAD_ASYNC_SCHEDULER, True)
     assert (on_cpu["worker_cls"], on_gpu["worker_cls"]) == (CPU_WORKER, GPU_WORKER)
 
 
@@ -92,9 +92,9 @@ def test_an_mlp_speculator_is_run_by_us(tmp_path: Path) -> None:
     classic = {"speculative_model": head, "num_speculative_tokens": 2}
     choice = choose(read_speculation(classic)[0], Deployment("m"), None)
     made = engine_arguments(choice, "cpu")
-    assert made["speculative_config"]["model"] == MLP_SPECULATOR
+    assert made["speculative_config"]["model"] == MLP_SPECULATOR.implementation
     told = made["additional_config"]["slipstream"]
-    assert (told["drafter"], told["mlp_speculator"], told["free"]) == ("mlp_speculator", head, {})
+    assert (told["drafter"], told["drafter_folder"], told["free"]) == ("mlp_speculator", head, {})
 
 
 def test_a_drafter(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_vllms_form_comes_out_as_it_went_in(given: dict[str, Any]) -> None:
 
 def test_on_cpu_the_worker_is_ours() -> None:
     choice = choose(read_speculation({})[0], Deployment("m"), None)
-    assert engine_arguments(choice, "cpu")["worker_cls"] == "slipstream.engine.worker.CPUWorker"
+    assert engine_arguments(choice, "cpu")["worker_cls"] == "slipstream.engine.worker.worker.CPUWorker"
     assert engine_arguments(choice, "cuda")["worker_cls"] == GPU_WORKER
     native = {"method": "ngram", "num_speculative_tokens": 3}
     choice = choose(read_speculation({"speculative_config": native})[0], Deployment("m"), None)
@@ -144,7 +144,9 @@ def test_on_cpu_the_worker_is_ours() -> None:
 
 
 def test_a_drafter_that_vllm_starts_by_itself_gets_our_worker_too() -> None:
-    assert engine_arguments(Choice(None, "", left_to_vllm=True), "cpu") == {"worker_cls": CPU_WORKER}
+    assert engine_arguments(ResolvedSpeculation(None, "", left_to_vllm=True), "cpu") == {
+        "worker_cls": CPU_WORKER
+    }
 
 
 def test_off_adds_nothing_to_vllm() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from slipstream.engine.drafter_cache import DrafterCache, Span
+from slipstream.engine.worker.drafter_cache import DrafterCache, Span
 
 BLOCK = 16
 

@@ -13,9 +13,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from slipstream.checkpoints import Checkpoint, hub, open_checkpoint
-from slipstream.config import Choice, Drafter
-from slipstream.engine.drafter_files import prepare_drafter
-from slipstream.engine.mlp_speculator import load_mlp_speculator
+from slipstream.config import Drafter, ResolvedSpeculation
+from slipstream.engine.launch.drafter_files import prepare_drafter
+from slipstream.engine.worker.mlp_speculator import load_mlp_speculator
 from slipstream.errors import CheckpointError
 from unit.folders import write_model
 
@@ -36,8 +36,10 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def choice(folder: str, method: str = "draft_model") -> Choice:
-    return Choice(method, "", drafter=Drafter(model=folder), drafter_checkpoint=open_checkpoint(folder))
+def choice(folder: str, method: str = "draft_model") -> ResolvedSpeculation:
+    return ResolvedSpeculation(
+        method, "", drafter=Drafter(model=folder), drafter_checkpoint=open_checkpoint(folder)
+    )
 
 
 def pickled(folder: Path, content: Any) -> str:

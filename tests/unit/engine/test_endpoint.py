@@ -12,8 +12,8 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from vllm.entrypoints.serve.middleware.authenticate import AuthenticationMiddleware
 
-from slipstream.engine import endpoint
-from slipstream.engine.endpoint import PlanEndpoint
+from slipstream.engine.server import endpoint
+from slipstream.engine.server.endpoint import PlanEndpoint
 from slipstream.ops.explain import PATH
 
 KEY = {"Authorization": "Bearer secret"}

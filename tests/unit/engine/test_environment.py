@@ -5,12 +5,12 @@ import os
 import pytest
 
 from slipstream.config import Ngram
-from slipstream.config.choice import Choice
-from slipstream.engine import environment
-from slipstream.engine.environment import Environment, applied, cpu_environment
+from slipstream.config.resolve import ResolvedSpeculation
+from slipstream.engine.launch import environment
+from slipstream.engine.launch.environment import Environment, applied, cpu_environment
 
-NGRAM = Choice("ngram", "", num_draft_tokens=3, ngram=Ngram())
-OFF = Choice(None, "")
+NGRAM = ResolvedSpeculation("ngram", "", num_draft_tokens=3, ngram=Ngram())
+OFF = ResolvedSpeculation(None, "")
 
 
 @pytest.fixture(autouse=True)

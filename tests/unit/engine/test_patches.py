@@ -3,6 +3,7 @@
 import logging
 import sys
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def test_a_patch_of_another_signature_stays_off(
     engine: ModuleType, parameters: tuple[str, ...], result: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patches, "PATCHED", {})
+    monkeypatch.setattr(patches, "PATCHES", [])
     warnings: list[str] = []
     from vllm.logger import init_logger
 
@@ -43,18 +44,31 @@ def test_a_patch_of_another_signature_stays_off(
     monkeypatch.setattr(handler, "emit", lambda record: warnings.append(record.getMessage()))
     logger.addHandler(handler)
 
+    made = []
+
     @replaces("some_engine:step", *parameters)
-    def patch_the_step() -> None:
-        engine.step = lambda requests, budget: "ours"  # type: ignore[attr-defined]
+    def patch_the_step(original: Any) -> Any:
+        """Show what a patch does. And why."""
+        made.append(original(1, 2))
+        return lambda requests, budget: "ours"
 
     patch_the_step()
+    patch_the_step()
     logger.removeHandler(handler)
+    assert made == ["vLLM's"] * (not said), "applied once"
+    (listed,) = patches.PATCHES
+    assert (listed.name, listed.purpose) == ("patch_the_step", "Show what a patch does")
     assert engine.step(1, 2) == result
-    assert [said in warning and "patch_the_step stays off" in warning for warning in warnings] == [
-        True
-    ] * bool(said)
+    assert all(said in warning and "patch_the_step stays off" in warning for warning in warnings)
+    assert len(warnings) == bool(said), "said once"
 
 
 def test_what_is_gone_is_named(engine: ModuleType) -> None:
     assert why_not_patched("some_engine:run", ()) == "vLLM has no some_engine:run"
     assert why_not_patched("no_engine:run", ()) == "vLLM has no no_engine:run"
+
+
+def test_a_patch_may_leave_things_as_they_are(engine: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patches, "PATCHES", [])
+    replaces("some_engine:step", "requests", "budget")(lambda original: None)()
+    assert engine.step(1, 2) == "vLLM's"

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from slipstream.engine.scheduler import _tenant
+from slipstream.engine.core.scheduler import _tenant
 
 
 def request(salt: str | None = None, adapter: str | None = None) -> Any:

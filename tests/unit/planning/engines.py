@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from slipstream.drafting import Draft, Proposer, RequestInfo
-from slipstream.drafting.calibration import Survival
-from slipstream.drafting.composer import Composer
-from slipstream.planning.planner import Plan, Planner
+from slipstream.drafting.composer import Composer, Offer
+from slipstream.planning.planner import NOT_RUN, DrafterRun, Plan, Planner, StepOutcome, StepState
 from slipstream.planning.step_cost import PassProfile, Step, StepCost
 
 MOST = 8  # draft tokens per request
@@ -47,33 +46,16 @@ class Ones(Proposer):
         pass
 
     def propose(self, wanted: Mapping[str, int]) -> dict[str, Draft]:
-        return {r: Draft([self.token] * most, self.expected_survival(most)) for r, most in wanted.items()}
+        return {
+            r: Draft([self.token] * max_tokens, self.expected_survival(max_tokens))
+            for r, max_tokens in wanted.items()
+        }
 
     def forget(self, request_id: str) -> None:
         pass
 
-    def expected_survival(self, most: int) -> list[float]:
-        return [self.stated ** (j + 1) for j in range(most)]
-
-
-class Clocked:
-    """The planner, told of the time that the engine says the drafter takes."""
-
-    def __init__(self, planner: Planner, drafter_seconds: Callable[[int], float]) -> None:
-        self._planner, self._drafter_seconds = planner, drafter_seconds
-        self.asked: dict[str, int] = {}
-
-    def passes(
-        self, drafter: str, best: Mapping[str, Survival], expected: Mapping[str, Survival]
-    ) -> dict[str, int]:
-        self.asked = self._planner.passes(drafter, best, expected)
-        return self.asked
-
-    def drafter_ran(self, drafter: str, seconds: float) -> None:
-        self._planner.drafter_ran(drafter, self._drafter_seconds(max(self.asked.values())))
-
-    def lengths(self, survival: Mapping[str, Survival]) -> dict[str, int]:
-        return self._planner.lengths(survival)
+    def expected_survival(self, max_tokens: int) -> list[float]:
+        return [self.stated ** (j + 1) for j in range(max_tokens)]
 
 
 @dataclass
@@ -124,16 +106,7 @@ class Engine:
 
     def _step(self, phase: Phase) -> tuple[float, float]:
         planner = self.planner
-        planner.upcoming(Step(phase.requests))
-        drafting = 0.0
-
-        def drafter_seconds(passes: int) -> float:
-            nonlocal drafting
-            drafting = self.drafter_pass * passes
-            return drafting
-
-        policy = Clocked(planner, drafter_seconds)
-        chosen = self.composer.draft(dict.fromkeys(self.running, MOST), policy)
+        chosen, drafting = self._draft(StepState(Step(phase.requests)))
         step = Step(phase.requests, sum(len(choice.tokens) for choice in chosen.values()))
         seconds = next(self._times) if self._times is not None else self._noisy(self.seconds(step))
         self.told.append(seconds)
@@ -157,10 +130,25 @@ class Engine:
             expected += expected_tokens(alpha, verified, phase.whole)
             written += right + 1
             self.composer.observe(request, [token] * right + [last])
-        planner.measured(step, seconds, drafting, written)
+        planner.record(StepOutcome(step, seconds, drafting, written))
         self.drafter_seconds += drafting
         self.true_seconds += self.seconds(step) + drafting
         return expected, self.seconds(step) + drafting
+
+    def _draft(self, state: StepState) -> tuple[dict[str, Offer], float]:
+        """Draft as the loop does, but with the time that the drafter is to take."""
+        wanted = dict.fromkeys(self.running, MOST)
+        self.composer.begin_step(wanted)
+        offers, run = self.composer.ask_free(wanted), NOT_RUN
+        for drafter in self.composer.drafters:
+            expected = self.composer.expected_survival(drafter, wanted)
+            plan = self.planner.plan_drafter(state, {r: o.survival for r, o in offers.items()}, expected)
+            self.composer.ask(drafter, plan.tokens, offers)
+            if plan.tokens:
+                run = DrafterRun(plan.passes, self.drafter_pass * max(plan.tokens.values()))
+                self.planner.record_drafter(plan, run.seconds)
+        lengths = self.planner.plan(state, {r: o.survival for r, o in offers.items()}, run).lengths
+        return self.composer.choose(offers, lengths), run.seconds
 
     def _noisy(self, seconds: float) -> float:
         slow = 3 if self.rng.random() < self.outliers else 1

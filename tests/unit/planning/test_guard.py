@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,14 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstream.planning import guard as guarding
-from slipstream.planning.guard import (
-    FEWEST_STEPS,
-    FIRST_PAUSE,
-    LONGEST_PAUSE,
-    MEMORY_STEPS,
-    TOLERATED,
-    Guard,
-)
+from slipstream.planning.guard import Guard
+from slipstream.planning.thresholds import THRESHOLDS
 
 
 def drive(
@@ -48,13 +43,13 @@ def test_a_loss_takes_it_off(loss: float, noise: float, within: int) -> None:
     assert quick.loss == pytest.approx(5.0)
 
 
-@pytest.mark.parametrize("loss", [-0.5, -0.1, 0.0, TOLERATED])
+@pytest.mark.parametrize("loss", [-0.5, -0.1, 0.0, THRESHOLDS.tolerated_loss])
 @pytest.mark.parametrize("noise", [0.0, 0.1])
 def test_a_gain_does_not_nor_does_break_even(loss: float, noise: float) -> None:
     guards = [Guard() for _ in range(10)]
     for seed, guard in enumerate(guards):
         drive(guard, loss, 2000, noise, seed)
-        if loss < TOLERATED:
+        if loss < THRESHOLDS.tolerated_loss:
             assert guard.loss == pytest.approx(loss, abs=0.05 if noise else 0.001)
     pauses = sum(guard.pauses for guard in guards)
     assert pauses == 0 if loss < 0 or not noise else pauses <= (10 if loss else 5)
@@ -72,16 +67,18 @@ def test_noise_alone_hardly_ever_does() -> None:
 
 
 def test_without_confidence_noise_would(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guarding, "CONFIDENT", 0.5)
+    monkeypatch.setattr(guarding, "THRESHOLDS", replace(THRESHOLDS, confidence=0.5))
     assert sum(len(drive(Guard(), 0.0, 5000, 0.5, seed)) for seed in range(10)) > 20
 
 
 def test_pauses_double_and_are_bounded() -> None:
     pauses = drive(Guard(), 0.3, 40_000)
-    expected = [min(FIRST_PAUSE * 2**number, LONGEST_PAUSE) for number in range(len(pauses))]
+    expected = [
+        min(THRESHOLDS.first_pause * 2**number, THRESHOLDS.max_pause) for number in range(len(pauses))
+    ]
     assert pauses[:-1] == expected[:-1]
     assert len(pauses) > 8
-    assert LONGEST_PAUSE in pauses
+    assert THRESHOLDS.max_pause in pauses
 
 
 def test_it_costs_little_where_it_always_loses() -> None:
@@ -98,14 +95,19 @@ def test_it_does_not_flap(half_period: int) -> None:
     guard, steps = Guard(), 1000 * half_period
 
     def loss(step: int) -> float:
-        return TOLERATED + (0.05 if step // half_period % 2 else -0.05)
+        return THRESHOLDS.tolerated_loss + (0.05 if step // half_period % 2 else -0.05)
 
     pauses = drive(guard, loss, steps, 0.05)
     assert guard.pauses == len(pauses)
-    # Between two pauses in a row lie FEWEST_STEPS, and each is twice as long as the one before; before short
-    # ones come back there are MEMORY_STEPS of which the guard thinks well.
+    # Between two pauses in a row lie `min_judged_steps`, and each is twice as long as the one before; before
+    # short ones come back there are `guard_memory` of which the guard thinks well.
     fewest = min(
-        (FIRST_PAUSE * (2**in_a_row - 1) + FEWEST_STEPS * in_a_row + MEMORY_STEPS) / in_a_row
+        (
+            THRESHOLDS.first_pause * (2**in_a_row - 1)
+            + THRESHOLDS.min_judged_steps * in_a_row
+            + THRESHOLDS.guard_memory
+        )
+        / in_a_row
         for in_a_row in range(1, 8)
     )
     assert guard.pauses <= 8 + steps / fewest, "whatever the loss does"
@@ -119,22 +121,23 @@ def test_doubling_makes_pauses_fewer(half_period: int, monkeypatch: pytest.Monke
         guard = Guard()
         drive(
             guard,
-            lambda step: TOLERATED + (0.05 if step // half_period % 2 else -0.05),
+            lambda step: THRESHOLDS.tolerated_loss + (0.05 if step // half_period % 2 else -0.05),
             1000 * half_period,
             0.05,
         )
         return guard.pauses
 
     doubling = pauses()
-    monkeypatch.setattr(guarding, "LONGEST_PAUSE", FIRST_PAUSE)
+    no_backoff = replace(THRESHOLDS, max_pause=THRESHOLDS.first_pause)
+    monkeypatch.setattr(guarding, "THRESHOLDS", no_backoff)
     assert doubling < pauses() / 2
 
 
 def test_it_probes_its_way_back() -> None:
     guard = Guard()
-    drive(guard, 0.3, FEWEST_STEPS)
+    drive(guard, 0.3, THRESHOLDS.min_judged_steps)
     assert not guard.allows
-    for _ in range(FIRST_PAUSE):
+    for _ in range(THRESHOLDS.first_pause):
         assert not guard.allows
         guard.rest()
     assert guard.allows
@@ -145,21 +148,28 @@ def test_it_probes_its_way_back() -> None:
 
 def test_after_gaining_the_pauses_are_short_again() -> None:
     guard = Guard()
-    assert drive(guard, 0.3, 600)[:3] == [FIRST_PAUSE, 2 * FIRST_PAUSE, 4 * FIRST_PAUSE]
+    assert drive(guard, 0.3, 600)[:3] == [
+        THRESHOLDS.first_pause,
+        2 * THRESHOLDS.first_pause,
+        4 * THRESHOLDS.first_pause,
+    ]
     while not guard.allows:
         guard.rest()
-    drive(guard, -0.3, MEMORY_STEPS // 2, 0.05)
-    assert drive(guard, 0.6, MEMORY_STEPS // 2 + 16 * FIRST_PAUSE)[0] == 16 * FIRST_PAUSE, "too soon"
+    drive(guard, -0.3, THRESHOLDS.guard_memory // 2, 0.05)
+    assert (
+        drive(guard, 0.6, THRESHOLDS.guard_memory // 2 + 16 * THRESHOLDS.first_pause)[0]
+        == 16 * THRESHOLDS.first_pause
+    ), "too soon"
     while not guard.allows:
         guard.rest()
-    drive(guard, -0.3, MEMORY_STEPS + 1, 0.05)
+    drive(guard, -0.3, THRESHOLDS.guard_memory + 1, 0.05)
     while guard.allows:
         guard.judge(1.6, 1.0, 1.0)
     left = 0
     while not guard.allows:
         guard.rest()
         left += 1
-    assert left == FIRST_PAUSE
+    assert left == THRESHOLDS.first_pause
 
 
 def test_steps_without_drafts_are_nothing_to_a_guard_that_allows() -> None:
@@ -167,7 +177,7 @@ def test_steps_without_drafts_are_nothing_to_a_guard_that_allows() -> None:
     for _ in range(1000):
         guard.rest()
     assert guard.allows
-    drive(guard, 0.3, FEWEST_STEPS)
+    drive(guard, 0.3, THRESHOLDS.min_judged_steps)
     assert not guard.allows
 
 

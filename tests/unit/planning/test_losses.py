@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from slipstream.planning.planner import Planner
+from slipstream.planning.planner import Planner, StepOutcome, StepState
 from slipstream.planning.step_cost import PassProfile, Step, StepCost
 
 PROFILE = PassProfile((1, 8, 16, 17, 32, 64, 128), (0.02, 0.021, 0.022, 0.027, 0.03, 0.05, 0.09))
@@ -17,11 +17,10 @@ def speed(factor: float, every: int, prefill: int = 0, requests: int = 4) -> flo
     seconds = bare = 0.0
     tokens = 0
     for number in range(STEPS):
-        planner.upcoming(Step(requests, 0, prefill, 1000))
         offered = {}
         if number % every == 0 and planner.guard.allows:
             offered = {f"{r}": [0.6 ** (j + 1) for j in range(4)] for r in range(requests)}
-        lengths = planner.lengths(offered)
+        lengths = planner.plan(StepState(Step(requests, 0, prefill, 1000)), offered).lengths
         drafts, written = sum(lengths.values()), requests
         for length in lengths.values():
             accepted = 0
@@ -30,7 +29,7 @@ def speed(factor: float, every: int, prefill: int = 0, requests: int = 4) -> flo
             written += accepted
         took = PROFILE(requests + drafts + prefill) * float(np.exp(rng.normal(0, 0.03)))
         took *= factor if drafts else 1
-        planner.measured(Step(requests, drafts, prefill, 1000), took, 0.0, written)
+        planner.record(StepOutcome(Step(requests, drafts, prefill, 1000), took, 0.0, written))
         seconds += took
         tokens += written
         bare += PROFILE(requests + prefill)
@@ -59,11 +58,10 @@ def paused_share(pinned: int, alpha: float, requests: int = 8, steps: int = 4000
     paused = 0
     for _ in range(steps):
         paused += not planner.guard.allows
-        planner.upcoming(Step(requests, 0, 0, 4000), pins)
         offered = dict.fromkeys(pins, [0.0001] * 8)
         if planner.guard.allows:
             offered |= {r: [alpha ** (j + 1) for j in range(8)] for r in others}
-        lengths = planner.lengths(offered)
+        lengths = planner.plan(StepState(Step(requests, 0, 0, 4000), pins), offered).lengths
         drafts, written = sum(lengths.values()), requests
         for request in others:
             accepted = 0
@@ -71,7 +69,7 @@ def paused_share(pinned: int, alpha: float, requests: int = 8, steps: int = 4000
                 accepted += 1
             written += accepted
         took = PROFILE(requests + drafts) * 1.05 * float(np.exp(rng.normal(0, 0.03)))
-        planner.measured(Step(requests, drafts, 0, 4000), took, 0.0, written, 8 * pinned)
+        planner.record(StepOutcome(Step(requests, drafts, 0, 4000), took, 0.0, written, 8 * pinned))
     return paused / steps
 
 
@@ -85,7 +83,6 @@ def test_without_knowing_of_pins_it_would() -> None:
     """What the number of pinned drafts is told for."""
     planner = Planner(StepCost(PROFILE))
     for _ in range(200):
-        planner.upcoming(Step(8), {"pinned": 8})
-        drafts = sum(planner.lengths({"pinned": [0.0001] * 8}).values())
-        planner.measured(Step(8, drafts), PROFILE(8 + drafts) * 1.05, 0.0, 8)
+        drafts = planner.plan(StepState(Step(8), {"pinned": 8}), {"pinned": [0.0001] * 8}).verified
+        planner.record(StepOutcome(Step(8, drafts), PROFILE(8 + drafts) * 1.05, 0.0, 8))
     assert planner.guard.pauses

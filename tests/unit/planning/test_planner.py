@@ -14,18 +14,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipstream.planning import planner as planning
-from slipstream.planning.guard import FEWEST_STEPS, FIRST_PAUSE
+from slipstream.planning import optimizer
+from slipstream.planning.optimizer import Survival
 from slipstream.planning.planner import (
-    BARE_EVERY,
-    STEPS_TO_KNOW,
-    TRIED,
-    TRY_SHARE,
-    WORTH_IT,
+    KEPT_PLANS,
+    NOT_RUN,
     DrafterCost,
+    DrafterRun,
+    Plan,
     Planner,
+    StepOutcome,
+    StepState,
 )
 from slipstream.planning.step_cost import PassProfile, Step, StepCost
+from slipstream.planning.thresholds import THRESHOLDS
 from unit.planning.engines import MOST, PROFILE, Engine, Phase, fixed_rate, rate, true_seconds
 
 FREE = PassProfile((1, 10_000), (0.02, 0.02))
@@ -34,10 +36,24 @@ STEEP = PassProfile((1, 10_000), (0.01, 100.0))
 Survivals = dict[str, list[float]]
 
 
-def planned(profile: PassProfile, step: Step, pinned: Mapping[str, int] | None = None) -> Planner:
-    planner = Planner(StepCost(profile))
-    planner.upcoming(step, pinned or {})
-    return planner
+def planner_of(profile: PassProfile, drafter_pass: float = 0.01) -> Planner:
+    return Planner(StepCost(profile), drafter_pass)
+
+
+def lengths_of(
+    planner: Planner, step: Step, survival: Survivals, requested: Mapping[str, int] | None = None
+) -> dict[str, int]:
+    return dict(planner.plan(StepState(step, requested or {}), survival).lengths)
+
+
+def asked_of(
+    planner: Planner,
+    step: Step,
+    offers: Survivals,
+    expected: Survivals,
+    requested: Mapping[str, int] | None = None,
+) -> dict[str, int]:
+    return dict(planner.plan_drafter(StepState(step, requested or {}), offers, expected).tokens)
 
 
 def linear(fixed: float, per_token: float) -> PassProfile:
@@ -62,7 +78,7 @@ COSTS = st.lists(st.floats(0.0, 0.01), min_size=16, max_size=16).map(
 
 def check_against_brute_force(planner: Planner, step: Step, survival: Survivals) -> None:
     """Over all numbers of tokens for all requests."""
-    chosen = planner.lengths(survival)
+    chosen = lengths_of(planner, step, survival)
     assert chosen.keys() == survival.keys()
     assert all(0 <= k <= len(survival[request]) for request, k in chosen.items())
     plan = planner.plans[-1]
@@ -76,10 +92,10 @@ def check_against_brute_force(planner: Planner, step: Step, survival: Survivals)
     every = product(*(range(len(row) + 1) for row in survival.values()))
     best, nothing = max(map(worth, every)), worth([0] * len(survival))
     ours = worth(list(chosen.values()))
-    if best > nothing * (1 + WORTH_IT) * (1 + 1e-9):
+    if best > nothing * (1 + THRESHOLDS.min_gain) * (1 + 1e-9):
         assert ours == pytest.approx(best, rel=1e-9)
         assert plan.promise == pytest.approx(best / nothing)
-    elif best < nothing * (1 + WORTH_IT) * (1 - 1e-9) and plan.why != "to measure verifying":
+    elif best < nothing * (1 + THRESHOLDS.min_gain) * (1 - 1e-9) and plan.why != "to measure verifying":
         assert not any(chosen.values())
 
 
@@ -87,7 +103,7 @@ def check_against_brute_force(planner: Planner, step: Step, survival: Survivals)
 @given(COSTS, SURVIVALS, st.integers(0, 3))
 def test_as_good_as_the_best_of_all(profile: PassProfile, survival: Survivals, others: int) -> None:
     step = Step(len(survival) + others)
-    check_against_brute_force(planned(profile, step), step, survival)
+    check_against_brute_force(planner_of(profile), step, survival)
 
 
 TIES = {"a": [0.9, 0.5, 0.5], "b": [0.5, 0.5], "c": [0.5, 0.1], "d": []}
@@ -97,14 +113,14 @@ TIES = {"a": [0.9, 0.5, 0.5], "b": [0.5, 0.5], "c": [0.5, 0.1], "d": []}
 def test_among_equals_any_but_not_all(count: int) -> None:
     """Exactly `count` tokens are free, and the next one is very dear."""
     seconds = [0.01] * (4 + count) + [1.0] * 8
-    planner = planned(PassProfile(tuple(range(1, len(seconds) + 1)), tuple(seconds)), Step(4))
+    planner = planner_of(PassProfile(tuple(range(1, len(seconds) + 1)), tuple(seconds)))
     check_against_brute_force(planner, Step(4), TIES)
     assert planner.plans[-1].verified == count
 
 
 @pytest.mark.parametrize("bug", ["all equals", "one too few", "from the back"])
 def test_the_comparison_sees_bugs(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    take = planning._take
+    take = optimizer._take
 
     def wrong(values: Any, lengths: Any, least: float, count: int) -> Any:
         if bug == "all equals":
@@ -114,23 +130,25 @@ def test_the_comparison_sees_bugs(bug: str, monkeypatch: pytest.MonkeyPatch) -> 
             taken[taken.argmax()] -= 1
         return taken if bug == "one too few" else taken[::-1]
 
-    monkeypatch.setattr(planning, "_take", wrong)
+    monkeypatch.setattr(optimizer, "_take", wrong)
     seconds = [0.01] * 6 + [1.0] * 8
-    planner = planned(PassProfile(tuple(range(1, 15)), tuple(seconds)), Step(3))
+    planner = planner_of(PassProfile(tuple(range(1, 15)), tuple(seconds)))
     with pytest.raises(AssertionError):
         check_against_brute_force(planner, Step(3), {r: row for r, row in TIES.items() if row})
 
 
 def test_nothing_where_verifying_is_dear_and_everything_where_it_is_free() -> None:
     survival = {"a": geometric(0.9), "b": geometric(0.5), "c": []}
-    assert planned(STEEP, Step(3)).lengths(survival) == {"a": 0, "b": 0, "c": 0}
-    assert planned(FREE, Step(3)).lengths(survival) == {"a": MOST, "b": MOST, "c": 0}
+    assert lengths_of(planner_of(STEEP), Step(3), survival) == {"a": 0, "b": 0, "c": 0}
+    assert lengths_of(planner_of(FREE), Step(3), survival) == {"a": MOST, "b": MOST, "c": 0}
 
 
 def test_the_likeliest_first() -> None:
     """Each request as much as it is worth, not all the same."""
-    lengths = planned(linear(0.02, 0.002), Step(3)).lengths(
-        {"sure": geometric(0.95), "so so": geometric(0.5), "hopeless": geometric(0.05)}
+    lengths = lengths_of(
+        planner_of(linear(0.02, 0.002)),
+        Step(3),
+        {"sure": geometric(0.95), "so so": geometric(0.5), "hopeless": geometric(0.05)},
     )
     assert lengths["sure"] > lengths["so so"] > lengths["hopeless"] == 0
 
@@ -142,8 +160,8 @@ def test_with_higher_acceptance_never_fewer(a: int, b: int, requests: int, profi
     counts = []
     for percent in sorted((a, b)):
         survival = {f"{request}": geometric(percent / 100, 2) for request in range(requests)}
-        planner = planned(profile, Step(requests))
-        counts.append(sum(planner.lengths(survival).values()))
+        planner = planner_of(profile)
+        counts.append(sum(lengths_of(planner, Step(requests), survival).values()))
         if planner.plans[-1].why == "to measure verifying":
             return
     assert counts[0] <= counts[1]
@@ -155,8 +173,9 @@ def test_with_higher_acceptance_never_fewer(a: int, b: int, requests: int, profi
 @pytest.mark.parametrize("profile", [FREE, STEEP])
 def test_pinned_requests_get_their_number(profile: PassProfile) -> None:
     survival = {"pinned": geometric(0.01), "short": [0.9], "free": geometric(0.3)}
-    planner = planned(profile, Step(3), {"pinned": 5, "short": 4, "elsewhere": 3})
-    assert planner.lengths(survival) == {"pinned": 5, "short": 1, "free": MOST if profile is FREE else 0}
+    planner, requested = planner_of(profile), {"pinned": 5, "short": 4, "elsewhere": 3}
+    lengths = lengths_of(planner, Step(3), survival, requested)
+    assert lengths == {"pinned": 5, "short": 1, "free": MOST if profile is FREE else 0}
     assert planner.plans[-1].verified == 6 + (MOST if profile is FREE else 0)
     assert planner.plans[-1].offered == 6 + MOST
 
@@ -164,64 +183,64 @@ def test_pinned_requests_get_their_number(profile: PassProfile) -> None:
 def test_what_is_pinned_is_in_the_cost_of_the_others() -> None:
     """Six tokens come free. Five are pinned: only one is left for who may choose."""
     profile = PassProfile((1, 2, 8, 9, 1000), (0.01, 0.01, 0.01, 1.0, 100.0))
-    assert planned(profile, Step(2)).lengths({"free": geometric(0.9)}) == {"free": 6}
-    planner = planned(profile, Step(2), {"pinned": 5})
-    assert planner.lengths({"pinned": geometric(0.1), "free": geometric(0.9)}) == {"pinned": 5, "free": 1}
+    assert lengths_of(planner_of(profile), Step(2), {"free": geometric(0.9)}) == {"free": 6}
+    both = {"pinned": geometric(0.1), "free": geometric(0.9)}
+    assert lengths_of(planner_of(profile), Step(2), both, {"pinned": 5}) == {"pinned": 5, "free": 1}
 
 
 def test_only_pinned() -> None:
-    planner = planned(STEEP, Step(1), {"pinned": 2})
-    assert planner.lengths({"pinned": geometric(0.5)}) == {"pinned": 2}
+    planner = planner_of(STEEP)
+    assert lengths_of(planner, Step(1), {"pinned": geometric(0.5)}, {"pinned": 2}) == {"pinned": 2}
     assert planner.plans[-1].why == "asked for"
 
 
 def pause(planner: Planner) -> None:
     """It loses for a while."""
     for _ in range(10):
-        planner.measured(Step(2), 0.02, 0.0, 2)
-    for _ in range(2 * FEWEST_STEPS):
+        planner.record(StepOutcome(Step(2), 0.02, 0.0, 2))
+    for _ in range(2 * THRESHOLDS.min_judged_steps):
         if planner.guard.allows:
-            planner.measured(Step(2, 4), 0.04, 0.0, 2)
+            planner.record(StepOutcome(Step(2, 4), 0.04, 0.0, 2))
     assert not planner.guard.allows
 
 
 def test_pinned_requests_are_not_paused() -> None:
-    planner = planned(FREE, Step(2), {"pinned": 2})
+    planner = planner_of(FREE)
     pause(planner)
-    assert planner.lengths({"pinned": geometric(0.9), "free": geometric(0.9)}) == {"pinned": 2, "free": 0}
+    both = {"pinned": geometric(0.9), "free": geometric(0.9)}
+    assert lengths_of(planner, Step(2), both, {"pinned": 2}) == {"pinned": 2, "free": 0}
 
 
 def test_a_pause_ends_beside_a_pinned_request() -> None:
-    planner = planned(FREE, Step(2))
+    planner = planner_of(FREE)
     pause(planner)
-    for _ in range(2 * FIRST_PAUSE):
-        planner.upcoming(Step(2), {"pinned": 2})
-        planner.lengths({"pinned": geometric(0.9), "free": geometric(0.9)})
-        planner.measured(Step(2, 2), 0.02, 0.0, 4)
+    for _ in range(2 * THRESHOLDS.first_pause):
+        lengths_of(planner, Step(2), {"pinned": geometric(0.9), "free": geometric(0.9)}, {"pinned": 2})
+        planner.record(StepOutcome(Step(2, 2), 0.02, 0.0, 4))
     assert planner.guard.allows
 
 
 def test_a_bare_step_is_not_due_for_ever_beside_a_pinned_request() -> None:
     planner = Planner(StepCost(FREE))
     without = 0
-    for _ in range(2 * BARE_EVERY):
-        planner.upcoming(Step(2), {"pinned": 2})
-        lengths = planner.lengths({"pinned": geometric(0.9), "free": geometric(0.9)})
+    for _ in range(2 * THRESHOLDS.baseline_interval):
+        both = {"pinned": geometric(0.9), "free": geometric(0.9)}
+        lengths = lengths_of(planner, Step(2), both, {"pinned": 2})
         without += lengths["free"] == 0
-        planner.measured(Step(2, sum(lengths.values())), 0.02, 0.0, 8)
+        planner.record(StepOutcome(Step(2, sum(lengths.values())), 0.02, 0.0, 8))
     assert without <= 4
 
 
 def test_a_pinned_request_gets_the_drafter() -> None:
     """If nothing else has drafts, the number that was asked for must come from it."""
-    planner = planned(STEEP, Step(1), {"pinned": 2})
-    assert planner.passes("drafter", {}, {"pinned": geometric(0.5)}) == {"pinned": 2}
+    planner = planner_of(STEEP)
+    assert asked_of(planner, Step(1), {}, {"pinned": geometric(0.5)}, {"pinned": 2}) == {"pinned": 2}
 
 
 def test_a_step_with_drafts_that_wrote_nothing() -> None:
-    planner = planned(FREE, Step(1))
+    planner = planner_of(FREE)
     for tokens in (3, 0):
-        planner.measured(Step(1, 2), 0.02, 0.0, tokens)
+        planner.record(StepOutcome(Step(1, 2), 0.02, 0.0, tokens))
 
 
 # ---- steps with prompts ----
@@ -229,16 +248,14 @@ def test_a_step_with_drafts_that_wrote_nothing() -> None:
 
 def test_beside_prompts_drafts_are_weighed_by_their_own_time() -> None:
     """1,600 prompt tokens make the step long; that does not make bad drafts good."""
-    planner = planned(linear(0.02, 0.0005), Step(4))
+    planner = planner_of(linear(0.02, 0.0005))
     for drafts in [8, 8, 8, 0] * 80:
-        planner.upcoming(Step(4))
-        planner.measured(Step(4, drafts), float(planner.cost.profile(4 + drafts)), 0.0, 4 + drafts)
+        planner.record(StepOutcome(Step(4, drafts), float(planner.cost.profile(4 + drafts)), 0.0, 4 + drafts))
     step = Step(4, 0, 1600)
-    planner.upcoming(step)
     survival = {f"{request}": [0.9, 0.5, 0.3, 0.1, 0.05, 0.02] for request in range(4)}
-    lengths = planner.lengths(survival)
+    lengths = lengths_of(planner, step, survival)
     seconds = planner.cost.by_drafts(step, 24)
-    price = planner.report()["tokens_per_second"] * float(seconds[24] - seconds[0]) / 24
+    price = planner.report(step)["tokens_per_second"] * float(seconds[24] - seconds[0]) / 24
     assert 0.1 < price < 0.3, "tokens that the time for one draft token brings elsewhere"
     assert set(lengths.values()) == {3}
     naive = (4 + np.cumsum([0.0, *sorted(chain(*survival.values()), reverse=True)])) / seconds
@@ -247,11 +264,10 @@ def test_beside_prompts_drafts_are_weighed_by_their_own_time() -> None:
 
 def test_a_step_beside_prompts_is_not_the_bare_step_that_is_due() -> None:
     planner = Planner(StepCost(FREE))
-    for _ in range(BARE_EVERY):
-        planner.measured(Step(2, 4), 0.02, 0.0, 6)
-    planner.measured(Step(2, 0, 500), 0.02, 0.0, 2)
-    planner.upcoming(Step(2))
-    planner.lengths({"a": geometric(0.9)})
+    for _ in range(THRESHOLDS.baseline_interval):
+        planner.record(StepOutcome(Step(2, 4), 0.02, 0.0, 6))
+    planner.record(StepOutcome(Step(2, 0, 500), 0.02, 0.0, 2))
+    lengths_of(planner, Step(2), {"a": geometric(0.9)})
     assert planner.plans[-1].why == "to measure a bare step"
 
 
@@ -263,16 +279,15 @@ def test_the_drafter_runs_when_it_is_worth_it_as_long_as_it_is_worth_it() -> Non
     for alpha in (0.0, 0.05, 0.2, 0.5, 0.8, 0.95):
         for per_pass in (0.0005, 0.002, 0.008):
             planner = Planner(StepCost(linear(0.02, 0.0004)), drafter_pass=per_pass)
-            planner.upcoming(Step(2))
             expected = {"a": geometric(alpha), "b": geometric(alpha)}
-            asked = planner.passes("drafter", {}, expected)
+            asked = asked_of(planner, Step(2), {}, expected)
             rates = []
             for passes in range(MOST + 1):
                 seconds = planner.cost.by_drafts(Step(2), 2 * passes) + planner.drafter_cost.seconds(passes)
                 gains = np.cumsum([2.0, *np.repeat(geometric(alpha, passes), 2)])
                 rates.append(max(gains / seconds))
             best = int(np.argmax(rates))
-            if rates[best] <= rates[0] * (1 + WORTH_IT):
+            if rates[best] <= rates[0] * (1 + THRESHOLDS.min_gain):
                 assert asked == {}, (alpha, per_pass)
             else:
                 assert asked == {"a": best, "b": best}, (alpha, per_pass)
@@ -280,45 +295,40 @@ def test_the_drafter_runs_when_it_is_worth_it_as_long_as_it_is_worth_it() -> Non
 
 def test_the_drafter_is_asked_only_where_it_brings_more() -> None:
     planner = Planner(StepCost(FREE), drafter_pass=0.001)
-    planner.upcoming(Step(3))
     expected = dict.fromkeys("abc", geometric(0.7))
-    asked = planner.passes("drafter", {"a": geometric(0.9), "b": geometric(0.2)}, expected)
+    asked = asked_of(planner, Step(3), {"a": geometric(0.9), "b": geometric(0.2)}, expected)
     assert set(asked) == {"b", "c"}
-    planner.upcoming(Step(3))
-    assert planner.passes("drafter", dict.fromkeys("abc", geometric(0.9)), expected) == {}
-    assert planner.passes("drafter", {}, {}) == {}
+    assert asked_of(planner, Step(3), dict.fromkeys("abc", geometric(0.9)), expected) == {}
+    assert asked_of(planner, Step(3), {}, {}) == {}
 
 
 def test_never_more_than_each_request_has_room_for() -> None:
     planner = Planner(StepCost(FREE), drafter_pass=0.0001)
-    planner.upcoming(Step(2))
-    asked = planner.passes("drafter", {}, {"a": geometric(0.95), "b": geometric(0.95, 2)})
+    asked = asked_of(planner, Step(2), {}, {"a": geometric(0.95), "b": geometric(0.95, 2)})
     assert asked == {"a": MOST, "b": 2}
 
 
 def test_a_drafter_of_short_drafts_against_longer_ones() -> None:
     """One token, a little likelier than the first of eight: the eight would be verified all the same."""
     planner = Planner(StepCost(FREE), drafter_pass=0.0001)
-    planner.upcoming(Step(1))
-    assert planner.passes("drafter", {"a": geometric(0.9)}, {"a": [0.95]}) == {}
+    assert asked_of(planner, Step(1), {"a": geometric(0.9)}, {"a": [0.95]}) == {}
 
 
 def test_a_paused_planner_runs_no_drafter() -> None:
-    planner = planned(FREE, Step(2))
+    planner = planner_of(FREE)
     pause(planner)
-    planner.upcoming(Step(2))
-    assert planner.passes("drafter", {}, {"a": geometric(0.95)}) == {}
+    assert asked_of(planner, Step(2), {}, {"a": geometric(0.95)}) == {}
 
 
 def test_what_the_drafter_takes_is_learnt() -> None:
     cost = DrafterCost(0.001)
     assert cost.seconds(0) == 0
     for _ in range(60):
-        cost.learn(4, 0.010)
+        cost.record(4, 0.010)
     assert cost.seconds(4) == pytest.approx(0.010, rel=0.01)
     assert cost.seconds(3) == pytest.approx(0.008, rel=0.01), "in proportion to the nearest"
     assert cost.seconds(1) == 0.001
-    cost.learn(4, 30.0)
+    cost.record(4, 30.0)
     assert cost.seconds(4) < 0.0125, "it caught up with a prompt"
 
 
@@ -329,8 +339,8 @@ def test_a_useless_drafter_costs_about_1_percent(requests: int, drafter_pass: fl
     engine = Engine(planner, drafter_pass=drafter_pass)
     engine.run(Phase(requests, 0.1, 2000))
     share = engine.drafter_seconds / engine.true_seconds
-    assert 0.5 * TRY_SHARE < share < 1.2 * TRY_SHARE
-    assert planner.report()["tried_share"] <= TRY_SHARE
+    assert 0.5 * THRESHOLDS.probe_share < share < 1.2 * THRESHOLDS.probe_share
+    assert planner.report(Step(requests))["tried_share"] <= THRESHOLDS.probe_share
     assert max(plan.drafter_passes for plan in engine.plans[50:]) <= 1
 
 
@@ -339,10 +349,11 @@ def test_a_useless_drafter_is_tried_for_a_few_requests(alpha: float) -> None:
     """It has to catch up with the whole text of every request that it is asked for."""
     planner = Planner(StepCost(PROFILE), drafter_pass=0.001)
     for _ in range(10):
-        planner.measured(Step(32), 0.03, 0.0, 32)
-    planner.upcoming(Step(32))
+        planner.record(StepOutcome(Step(32), 0.03, 0.0, 32))
     expected = {str(request): geometric(alpha) for request in range(32)}
-    assert planner.passes("drafter", {}, expected) == dict.fromkeys(list(expected)[:TRIED], 1)
+    assert asked_of(planner, Step(32), {}, expected) == dict.fromkeys(
+        list(expected)[: THRESHOLDS.drafter_probe_requests], 1
+    )
 
 
 def test_one_pass_more_than_seems_best_is_tried() -> None:
@@ -350,14 +361,19 @@ def test_one_pass_more_than_seems_best_is_tried() -> None:
     planner = Planner(StepCost(FREE), drafter_pass=0.001)
     passes = []
     for _ in range(1000):
-        planner.upcoming(Step(1))
-        (asked,) = planner.passes("drafter", {}, {"a": [0.5, 0.01, 0.001]}).values()
+        state = StepState(Step(1))
+        plan = planner.plan_drafter(state, {}, {"a": [0.5, 0.01, 0.001]})
+        (asked,) = plan.tokens.values()
         passes.append(asked)
-        planner.drafter_ran("drafter", 0.001 * asked)
-        planner.lengths({"a": [0.5, 0.01][:asked]})
-        planner.measured(Step(1, 1), 0.02, planner.drafting, 2)
+        planner.record_drafter(plan, 0.001 * asked)
+        planner.plan(state, {"a": [0.5, 0.01][:asked]}, DrafterRun(asked, 0.001 * asked))
+        planner.record(StepOutcome(Step(1, 1), 0.02, 0.001 * asked, 2))
     assert set(passes) == {1, 2}
-    assert 0.5 * TRY_SHARE < 0.001 * passes.count(2) / (0.02 * len(passes)) < 1.5 * TRY_SHARE
+    assert (
+        0.5 * THRESHOLDS.probe_share
+        < 0.001 * passes.count(2) / (0.02 * len(passes))
+        < 1.5 * THRESHOLDS.probe_share
+    )
 
 
 def test_a_drafter_that_was_useless_comes_back_and_goes_again() -> None:
@@ -369,7 +385,7 @@ def test_a_drafter_that_was_useless_comes_back_and_goes_again() -> None:
     late = [plan.drafter_passes for plan in engine.plans[-500:]]
     tried = 0.002 * late.count(2) / sum(plan.seconds for plan in engine.plans[-500:])
     assert max(late) <= 2
-    assert tried < 1.2 * TRY_SHARE, "more than one only to try it"
+    assert tried < 1.2 * THRESHOLDS.probe_share, "more than one only to try it"
 
 
 # ---- whole engines ----
@@ -401,23 +417,22 @@ def test_the_engine_sees_bugs(bug: str, monkeypatch: pytest.MonkeyPatch) -> None
     if bug == "deaf to times":
         monkeypatch.setattr(StepCost, "by_drafts", lambda self, step, most: np.full(most + 1, 0.02))
     else:
-        of: Callable[[Sequence[float]], int] = len if bug == "always all" else lambda row: 0
-        monkeypatch.setattr(
-            Planner,
-            "lengths",
-            lambda self, survival: logged(self, {r: of(row) for r, row in survival.items()}),
-        )
+        of: Callable[[Survival], int] = len if bug == "always all" else lambda row: 0
+
+        def wrong(
+            self: Planner, state: StepState, offers: Mapping[str, Survival], drafter: DrafterRun = NOT_RUN
+        ) -> Plan:
+            plan = Plan({r: of(row) for r, row in offers.items()}, 0, 0, 0, 0, 0.0, 1.0, 1.0, 0, "")
+            self.plans.append(plan)
+            return plan
+
+        monkeypatch.setattr(Planner, "plan", wrong)
     engine, worst = Engine(), 1.0
     for phase in (Phase(1, COPYING, 150), Phase(32, COPYING, 150), Phase(32, RANDOM, 150)):
         steps = engine.run(phase)
         best = max(fixed_rate(phase, drafts) for drafts in range(MOST + 1))
         worst = min(worst, rate(steps[SETTLED:]) / best)
     assert worst < 0.95
-
-
-def logged(planner: Planner, lengths: dict[str, int]) -> dict[str, int]:
-    planner.plans.append(planning.Plan(0, 0, 0, 0, 0, 0.0, 1.0, 1.0, 0, ""))
-    return lengths
 
 
 @pytest.mark.parametrize(
@@ -550,7 +565,7 @@ def yardstick() -> float:
 
 
 def medians(requests: int) -> tuple[float, float]:
-    """Seconds of `lengths` and of `passes`, on a machine of the speed that `YARDSTICK` is for."""
+    """Seconds of `plan` and of `plan_drafter`, on a machine of the speed that `YARDSTICK` is for."""
     rng = np.random.default_rng(0)
     engine = Engine()
     engine.run(Phase(4, MIDDLING, 50))
@@ -558,11 +573,11 @@ def medians(requests: int) -> tuple[float, float]:
     for _ in range(60):
         rows = list(accumulate(rng.random((MOST, requests)), mul))
         survival = {f"{at}": [float(row[at]) for row in rows] for at in range(requests)}
-        planner.upcoming(Step(requests))
+        state = StepState(Step(requests))
         begun = time.perf_counter()
-        planner.lengths(survival)
+        planner.plan(state, survival)
         middle = time.perf_counter()
-        planner.passes("drafter", {}, survival)
+        planner.plan_drafter(state, {}, survival)
         took.append((middle - begun, time.perf_counter() - middle, yardstick()))
     lengths, passes, work = (statistics.median(times) for times in zip(*took, strict=True))
     return lengths * YARDSTICK / work, passes * YARDSTICK / work
@@ -581,10 +596,9 @@ def test_deciding_takes_no_time(requests: int, seconds: float) -> None:
 
 def test_why() -> None:
     def why(planner: Planner, survival: Survivals) -> tuple[str, int]:
-        planner.upcoming(Step(2))
-        return_value = planner.lengths(survival)
-        plan = planner.plans[-1]
-        assert plan.verified == sum(return_value.values())
+        plan = planner.plan(StepState(Step(2)), survival)
+        assert plan is planner.plans[-1]
+        assert plan.verified == sum(plan.lengths.values())
         return plan.why, plan.verified
 
     good = {"a": geometric(0.9), "b": geometric(0.9)}
@@ -604,73 +618,73 @@ def test_why() -> None:
     for _ in range(30):
         between.append(0)
         while why(due, good) == ("most tokens/s", 16):
-            due.measured(Step(2, 16), 0.02, 0.0, 10)
+            due.record(StepOutcome(Step(2, 16), 0.02, 0.0, 10))
             between[-1] += 1
         assert due.plans[-1].why == "to measure a bare step"
         assert due.plans[-1].verified == 0
-        due.measured(Step(2), 0.02, 0.0, 2)
+        due.record(StepOutcome(Step(2), 0.02, 0.0, 2))
     assert between == sorted(between), "at first sooner"
     assert between[0] <= 10
-    assert between[-1] == BARE_EVERY
+    assert between[-1] == THRESHOLDS.baseline_interval
 
     trying = Planner(StepCost(linear(0.001, 0.02)))
     tried = []
     for _ in range(1000):
         reason, verified = why(trying, {"a": [0.5], "b": [0.4, 0.2]})
         tried.append(reason)
-        trying.measured(Step(2, verified), float(trying.cost.profile(2 + verified)), 0.0, 2 + verified // 2)
+        trying.record(
+            StepOutcome(Step(2, verified), float(trying.cost.profile(2 + verified)), 0.0, 2 + verified // 2)
+        )
         assert verified == (2 if reason == "to measure verifying" else 0), "those that are likely enough"
     assert set(tried) == {"not worth its time", "to measure verifying"}
     assert tried[0] == "not worth its time", "not before there is time to spare"
-    assert tried.count("to measure verifying") == STEPS_TO_KNOW
+    assert tried.count("to measure verifying") == THRESHOLDS.steps_to_know
     times = [at for at, reason in enumerate(tried) if reason == "to measure verifying"]
     assert min(later - sooner for sooner, later in pairwise(times)) > 50, "each costs a step's time: 1%"
-    assert trying.report()["tried_share"] <= TRY_SHARE
+    assert trying.exploration.share <= THRESHOLDS.probe_share
 
 
 def test_the_report_is_json() -> None:
     fresh = Planner(StepCost(PROFILE))
-    json.dumps(fresh.report(), allow_nan=False)
-    fresh.upcoming(Step(0))
-    json.dumps(fresh.report(), allow_nan=False)
+    json.dumps(fresh.report(Step(1)), allow_nan=False)
+    json.dumps(fresh.report(Step(0)), allow_nan=False)
     engine = Engine(Planner(StepCost(PROFILE), drafter_pass=0.003), drafter_pass=0.003)
     for phase in (Phase(1, COPYING, 50), Phase(16, RANDOM, 100, 0.6)):
         engine.run(phase)
-    report = json.loads(json.dumps(engine.planner.report(), allow_nan=False))
+    report = json.loads(json.dumps(engine.planner.report(Step(16)), allow_nan=False))
     assert report["requests"] == 16
     assert 140 < report["steps"] <= 150, "but for those that hung"
-    assert len(report["plans"]) == planning.REMEMBERED
+    assert len(report["plans"]) == KEPT_PLANS
     assert report["plans"][-1]["promise"] >= 1
     seconds = [seconds for _, seconds in report["step_seconds"]]
     assert seconds == sorted(seconds)
     assert not report["paused"]
 
 
-def test_how_many_are_looked_at_while_it_brings_nothing() -> None:
-    planner = planned(FREE, Step(100))
-    planner.brought(10_000, 0.0)
-    assert planner.looks(100) == 2, "0.5% of 20 ms, at 50 microseconds each"
-    assert planner.looks(1) == 1
+def test_how_many_are_looked_up_while_it_brings_nothing() -> None:
+    planner, state = planner_of(FREE), StepState(Step(100))
+    planner.record_lookups(0, 0.0, 10_000, 0.0)
+    assert planner.lookup_budget(state, 100) == 2, "0.5% of 20 ms, at 50 microseconds each"
+    assert planner.lookup_budget(state, 1) == 1
     for _ in range(200):
-        planner.looked(10, 10 * 10e-6)
-    assert planner.looks(100) in (9, 10)
-    planner.looked(10, 100.0)
-    assert planner.looks(100) >= 8, "one that hangs changes little"
+        planner.record_lookups(10, 10 * 10e-6, 0, 0.0)
+    assert planner.lookup_budget(state, 100) in (9, 10)
+    planner.record_lookups(10, 100.0, 0, 0.0)
+    assert planner.lookup_budget(state, 100) >= 8, "one that hangs changes little"
     for _ in range(200):
-        planner.looked(1, 1.0)
-    assert planner.looks(100) == 1, "but always one"
-    planner.looked(0, 1.0)
-    planner.brought(0, 0.0)
+        planner.record_lookups(1, 1.0, 0, 0.0)
+    assert planner.lookup_budget(state, 100) == 1, "but always one"
+    planner.record_lookups(0, 1.0, 0, 0.0)
 
 
-def test_all_are_looked_at_as_long_as_it_pays() -> None:
-    """A token is worth 20 ms / 100 requests, of which half counts; a look takes 50 microseconds: so half a
-    token per look is the limit."""
-    planner = planned(FREE, Step(100))
-    assert planner.looks(100) == 100, "until it is known"
-    planner.brought(10_000, 4_000.0)
-    assert planner.looks(100) == 2
-    planner.brought(10_000, 6_000.0)
-    assert planner.looks(100) == 100
-    planner.brought(500, 0.0)
-    assert planner.looks(100) == 2, "forgotten after some hundred looks"
+def test_all_are_looked_up_as_long_as_it_pays() -> None:
+    """A token is worth 20 ms / 100 requests, of which half counts; a lookup takes 50 microseconds: so half a
+    token per lookup is the limit."""
+    planner, state = planner_of(FREE), StepState(Step(100))
+    assert planner.lookup_budget(state, 100) == 100, "until it is known"
+    planner.record_lookups(0, 0.0, 10_000, 4_000.0)
+    assert planner.lookup_budget(state, 100) == 2
+    planner.record_lookups(0, 0.0, 10_000, 6_000.0)
+    assert planner.lookup_budget(state, 100) == 100
+    planner.record_lookups(0, 0.0, 500, 0.0)
+    assert planner.lookup_budget(state, 100) == 2, "forgotten after some hundred lookups"

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
 
 from slipstream.planning import step_cost as costing
-from slipstream.planning.step_cost import GUESS, MEMORY_STEPS, SCALE, PassProfile, Step, StepCost
+from slipstream.planning.step_cost import GUESS, SCALE, PassProfile, Step, StepCost
+from slipstream.planning.thresholds import THRESHOLDS
 
 Truth = Callable[[Step], float]
 
@@ -109,8 +111,8 @@ def test_without_noise_it_is_found_soon() -> None:
 
 def test_outliers_must_be_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test above sees it if they are not."""
-    monkeypatch.setattr(costing, "MOST_SURPRISE", 10.0)
-    monkeypatch.setattr(costing, "HANGS", 100.0)
+    unbounded = replace(THRESHOLDS, max_surprise=10.0, hang_factor=100.0)
+    monkeypatch.setattr(costing, "THRESHOLDS", unbounded)
     off = []
     for seed in range(3):
         cost = StepCost(PROFILE)
@@ -154,7 +156,7 @@ def test_a_change_of_shape_is_followed_in_the_steps_of_a_kind_that_are_remembere
     cost = StepCost(PROFILE)
     teach(cost, truth, 200 * len(DRAFTS), outliers=0)
     off = [worst(cost, changed)]
-    assert MEMORY_STEPS == 100
+    assert THRESHOLDS.cost_memory == 100
     for seed in range(4):
         teach(cost, changed, 100 * len(DRAFTS), seed=seed, outliers=0)
         off.append(worst(cost, changed))
@@ -289,7 +291,7 @@ def test_by_drafts_at_the_places_of_the_scale() -> None:
     steps = [Step(4, place) for place in SCALE if place <= 40]
     seconds = [cost.seconds(step) for step in steps]
     assert seconds != sorted(seconds), "there is something to mend"
-    seen = [cost.steps_seen(step) or costing.THOUGHT for step in steps]
+    seen = [cost.steps_seen(step) or THRESHOLDS.prior_weight for step in steps]
     rising = isotonic_regression(seconds, weights=seen).x
     by_drafts = cost.by_drafts(Step(4, 3), 40)
     at_places = [by_drafts[step.drafts] for step in steps]

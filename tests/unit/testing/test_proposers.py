@@ -38,7 +38,7 @@ def test_the_one_in_the_docs_keeps_it() -> None:
 
 class TooMany(NgramProposer):
     def propose(self, wanted: Mapping[str, int]) -> dict[str, Draft]:
-        return super().propose({name: most + 1 for name, most in wanted.items()})
+        return super().propose({name: max_tokens + 1 for name, max_tokens in wanted.items()})
 
 
 class ForEverybody(NgramProposer):

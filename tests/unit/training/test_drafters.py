@@ -175,7 +175,7 @@ def test_training_goes_on_from_what_was_exported(
 def test_an_exported_mlp_speculator_drafts_the_same(
     target: tuple[Any, Target], examples: list[Example], tmp_path: Path
 ) -> None:
-    from slipstream.engine.mlp_speculator import load_mlp_speculator
+    from slipstream.engine.worker.mlp_speculator import load_mlp_speculator
 
     drafter = make_drafter(recipe("mlp"), target[1], target[0], examples)
     drafter.export(tmp_path, torch.float32)

@@ -8,13 +8,13 @@ from itertools import product
 import numpy as np
 import pytest
 
-from slipstream.acceptance.chance import Chance, Law, exact_law
-from slipstream.acceptance.rules import Model, Rule, Tokens, generate, remainder, tokenwise
-from slipstream.acceptance.sampling import Sampling
-from slipstream.verify import law as verify_law
+from slipstream.testing.reference.randomness import Chance, Distribution, enumerate_outcomes
+from slipstream.testing.reference.rules import Model, Rule, Tokens, generate, remainder, tokenwise
+from slipstream.testing.reference.sampling import Sampling
+from slipstream.verify import prefix_distribution as verify_law
 from slipstream.verify.distribution import CELLS, FALSE_ALARM
 from slipstream.verify.statistics import LOOKS, Sample, judge
-from unit.acceptance.tiny import PLAIN, SIZE, keeps_when_likelier, law_of_text, model
+from unit.reference.tiny import PLAIN, SIZE, keeps_when_likelier, law_of_text, model
 
 LENGTH, K = 3, 2
 DRAWS = 100_000
@@ -24,7 +24,9 @@ CATEGORIES = 24
 Texts = Mapping[Tokens, float]
 
 
-def recovers_from_the_target(draft: Tokens, p: Sequence[Law], q: Sequence[Law], chance: Chance) -> Tokens:
+def recovers_from_the_target(
+    draft: Tokens, p: Sequence[Distribution], q: Sequence[Distribution], chance: Chance
+) -> Tokens:
     for at, token in enumerate(draft):
         if not chance.happens(min(1.0, p[at][token] / q[at][token])):
             return (*draft[:at], chance.pick(p[at]))
@@ -32,7 +34,7 @@ def recovers_from_the_target(draft: Tokens, p: Sequence[Law], q: Sequence[Law], 
 
 
 def bonus_from_the_wrong_position(
-    draft: Tokens, p: Sequence[Law], q: Sequence[Law], chance: Chance
+    draft: Tokens, p: Sequence[Distribution], q: Sequence[Distribution], chance: Chance
 ) -> Tokens:
     return tokenwise(draft, [*p[:-1], p[-2]], q, chance)
 
@@ -40,7 +42,7 @@ def bonus_from_the_wrong_position(
 def judged_by(stated: Model) -> Rule:
     """The drafts were drawn by another law than the one they are judged by."""
 
-    def rule(draft: Tokens, p: Sequence[Law], q: Sequence[Law], chance: Chance) -> Tokens:
+    def rule(draft: Tokens, p: Sequence[Distribution], q: Sequence[Distribution], chance: Chance) -> Tokens:
         said = [stated(draft[:at]) for at in range(len(draft))]
         sound = [[max(value, 1e-9) for value in law] for law in said]
         return tokenwise(draft, p, sound, chance)
@@ -49,7 +51,7 @@ def judged_by(stated: Model) -> Rule:
 
 
 def wrongly_written(target: Model, drafter: Model, rule: Rule, length: int = LENGTH) -> Texts:
-    return exact_law(lambda chance: generate(target, drafter, rule, length, K, chance))
+    return enumerate_outcomes(lambda chance: generate(target, drafter, rule, length, K, chance))
 
 
 def first_pass(sampling: Sampling, drawn: Sampling, stated: Sampling) -> tuple[Model, Texts]:
@@ -68,7 +70,7 @@ def first_pass(sampling: Sampling, drawn: Sampling, stated: Sampling) -> tuple[M
             text = (*text, chance.pick(target(text)))
         return text
 
-    return target, exact_law(program)
+    return target, enumerate_outcomes(program)
 
 
 def shared_noise() -> tuple[Model, Texts]:
@@ -116,7 +118,7 @@ def variation(one: Texts, other: Texts) -> float:
 
 def check(target: Model, truth: Texts, seed: int) -> str:
     """As `verify` does it, with draws from `truth`."""
-    law = verify_law.Law(
+    law = verify_law.PrefixDistribution(
         {
             text: dict(enumerate(target(text)))
             for length in range(LENGTH)

@@ -1,0 +1,36 @@
+"""Running requests, as an engine describes them to the speculation loop."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+AUTO = -1
+OFF = 0
+
+
+class RunningRequest(ABC):
+    """A running request, as an engine describes it."""
+
+    __slots__ = ("empty_lookups", "id", "num_observed", "observed_prompt", "requested", "tenant")
+
+    def __init__(self, request_id: str, requested: int = AUTO, tenant: str | None = None) -> None:
+        self.id = request_id
+        self.requested = requested
+        """Draft tokens per step that it asks for; or AUTO, or OFF."""
+        self.tenant = tenant
+        self.num_observed = 0  # tokens that the proposers have been told
+        self.observed_prompt = -1  # tokens of its prompt when they were told first
+        self.empty_lookups = 0  # in a row, without a draft worth verifying
+
+    @property
+    @abstractmethod
+    def tokens(self) -> Sequence[int]:
+        """Return its text so far, the prompt included."""
+
+    @property
+    @abstractmethod
+    def num_prompt_tokens(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def max_draft_tokens(self) -> int:
+        """Return how many draft tokens the next step could verify."""

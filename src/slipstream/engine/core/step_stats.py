@@ -1,0 +1,77 @@
+"""What vLLM's steps hold and take, for the schedulers that plan."""
+
+import logging
+from typing import Any
+
+from slipstream.planning.planner import StepOutcome
+from slipstream.planning.step_cost import Step
+
+logger = logging.getLogger("slipstream")
+
+SURVIVAL_PER_TOKEN = 0.7  # of a drafter, before anything has been seen
+
+
+def prior_survival(max_tokens: int) -> list[float]:
+    """Return what is believed of a drafter's tokens before anything has been seen."""
+    return [SURVIVAL_PER_TOKEN ** (j + 1) for j in range(max_tokens)]
+
+
+class StepStats:
+    """Describes the steps of a scheduler of vLLM's; a mixin, before its own class."""
+
+    _failures = 0
+
+    def _describe(self, output: Any) -> Step:
+        """Return what the step that was scheduled holds."""
+        requests = len(output.num_scheduled_tokens)
+        drafts = sum(map(len, output.scheduled_spec_decode_tokens.values()))
+        prefill = output.total_num_scheduled_tokens - requests - drafts
+        return Step(requests, drafts, prefill, self._context())
+
+    def _context(self: Any) -> int:
+        """Return the number of tokens in the KV cache, about."""
+        return int(self.kv_cache_manager.usage * (self.cache_config.num_gpu_blocks or 0) * self.block_size)
+
+    def _failed(self, what: str, consequence: str) -> None:
+        """Count a fault of our own and log the first; the requests go on."""
+        if not self._failures:
+            logger.exception("%s failed; %s", what, consequence)
+        self._failures += 1
+
+
+class StepTimer:
+    """Times steps, from when one is scheduled to when the next is, without the drafting in between."""
+
+    def __init__(self) -> None:
+        self.drafting: list[tuple[float, float]] = []
+        """From when to when there was drafting since the last step was scheduled, by `time.perf_counter`."""
+        self._begun: float | None = None
+        self._step = Step(0)
+        self._drafting_before = 0.0  # seconds of drafting for the step under way
+        self._requested_drafts = 0
+        self._tokens = 0
+        self._requested_accepted = 0
+
+    def begin_step(self, now: float, step: Step, requested_drafts: int) -> StepOutcome | None:
+        """Return what came of the step before, unless the engine waited in between."""
+        drafting = sum(ended - begun for begun, ended in self.drafting)
+        outcome = None
+        if self._begun is not None:
+            outcome = StepOutcome(
+                self._step, now - self._begun - drafting, self._drafting_before, self._tokens,
+                self._requested_drafts, self._requested_accepted,
+            )  # fmt: skip
+        self._begun = now if step.tokens else None
+        self._step, self._requested_drafts = step, requested_drafts
+        self._drafting_before, self.drafting = drafting, []
+        return outcome
+
+    def record_output(self, tokens: int, requested_accepted: int) -> None:
+        self._tokens, self._requested_accepted = tokens, requested_accepted
+
+    def record_drafting(self, begun: float, ended: float) -> None:
+        self.drafting = [(begun, ended)]
+
+    def wait(self) -> None:
+        """The engine has nothing to do: what follows is no step."""
+        self._begun = None

@@ -1,0 +1,84 @@
+"""A `ResolvedSpeculation` as the arguments that vLLM 0.32 takes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from slipstream.config import ResolvedSpeculation
+from slipstream.engine.settings import Settings
+from slipstream.methods import CUSTOM_CLASS, method_of
+
+SCHEDULER = "slipstream.engine.core.scheduler.Scheduler"
+LOOKAHEAD_SCHEDULER = "slipstream.engine.core.lookahead_scheduler.Scheduler"
+LOOKAHEAD_ASYNC_SCHEDULER = "slipstream.engine.core.lookahead_scheduler.AsyncScheduler"
+CPU_WORKER = "slipstream.engine.worker.worker.CPUWorker"
+GPU_WORKER = "slipstream.engine.worker.worker.GPUWorker"
+NO_DRAFTER = "slipstream.engine.worker.drafters.NoDrafter"
+TIMED_CPU_WORKER = "slipstream.engine.worker.step_times.TimedCPUWorker"
+STEPS_VARIABLE = "SLIPSTREAM_STEPS"  # the file that the timed worker writes
+
+
+def engine_arguments(
+    choice: ResolvedSpeculation, platform: str, additional_config: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """What Slipstream adds to the user's arguments; nothing at all without speculation."""
+    ours: dict[str, Any] = {}
+    if config := speculative_config(choice):
+        ours["speculative_config"] = config
+    if platform == "cpu" and (config or choice.left_to_vllm):
+        ours["worker_cls"] = CPU_WORKER
+    if config and (choice.composes or platform == "cpu"):
+        ours |= {"scheduler_cls": SCHEDULER, "async_scheduling": False}
+    if choice.ahead:
+        ours["worker_cls"] = CPU_WORKER if platform == "cpu" else GPU_WORKER
+        asynchronous = platform != "cpu"  # where vLLM schedules ahead by itself
+        ours["scheduler_cls"] = LOOKAHEAD_ASYNC_SCHEDULER if asynchronous else LOOKAHEAD_SCHEDULER
+        ours["async_scheduling"] = asynchronous
+        asked = Settings(max_requested_tokens=choice.max_requested_tokens)
+        ours["additional_config"] = {**(additional_config or {}), **asked.as_dict()}
+    if choice.composes:
+        ours["worker_cls"] = CPU_WORKER if platform == "cpu" else GPU_WORKER
+        ours["additional_config"] = {**(additional_config or {}), **settings(choice).as_dict()}
+    return ours
+
+
+def settings(choice: ResolvedSpeculation) -> Settings:
+    """What the scheduler and the workers are told."""
+    ours = choice.drafter_checkpoint if choice.method and method_of(choice.method).implementation else None
+    return Settings(
+        free=choice.free,
+        drafter=(choice.method or "") if choice.drafter else "",
+        drafter_folder=str(ours.folder) if ours else "",
+        plans=choice.plans,
+        max_requested_tokens=choice.max_requested_tokens,
+        share=choice.share,
+    )
+
+
+def speculative_config(choice: ResolvedSpeculation) -> dict[str, Any] | None:
+    """vLLM's `speculative_config`, or None for no speculation."""
+    if choice.method is None:
+        return None
+    if implementation := method_of(choice.method).implementation:
+        return {
+            "method": CUSTOM_CLASS.name,
+            "model": implementation,
+            "num_speculative_tokens": choice.num_draft_tokens,
+        }
+    config: dict[str, Any] = {
+        "method": choice.method,
+        "num_speculative_tokens": choice.num_draft_tokens,
+        **choice.vllm,
+    }
+    if choice.ngram is not None:
+        config |= {"prompt_lookup_min": choice.ngram.min, "prompt_lookup_max": choice.ngram.max}
+    if choice.method == CUSTOM_CLASS.name:
+        config["model"] = choice.custom_class or NO_DRAFTER
+    if drafter := choice.drafter:
+        config |= {
+            "model": drafter.model,
+            "draft_tensor_parallel_size": drafter.tensor_parallel_size,
+            "revision": drafter.revision,
+            "quantization": drafter.quantization,
+            "max_model_len": drafter.max_model_len,
+        }
+    return {key: value for key, value in config.items() if value is not None}

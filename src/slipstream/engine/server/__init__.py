@@ -1,0 +1,1 @@
+"""What runs in vLLM's API server: an endpoint and the replay of requests."""

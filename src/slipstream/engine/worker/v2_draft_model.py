@@ -1,0 +1,32 @@
+"""On the V2 model runner: a draft model that runs no pass that nobody has planned.
+
+vLLM 0.32's speculator for draft models takes the step's K and does not look at it: it always runs all its
+passes, and the runner throws away what is over. (Its EAGLE speculator does look.) The first pass stays even
+with K = 0: in it the drafter reads what the target has written.
+"""
+
+from typing import Any
+
+import torch
+
+
+def limit_draft_passes(runner: Any) -> None:
+    from vllm.v1.worker.gpu.spec_decode.standalone_ar.speculator import StandaloneARSpeculator
+
+    class LimitedSpeculator(StandaloneARSpeculator):
+        def propose(
+            self, input_batch: Any, *args: Any, num_speculative_tokens: int | None = None, **kwargs: Any
+        ) -> torch.Tensor:
+            most: int = self.num_speculative_steps  # type: ignore[has-type]
+            if num_speculative_tokens is not None:
+                self.num_speculative_steps = max(1, min(num_speculative_tokens, most))
+            try:
+                super().propose(input_batch, *args, **kwargs)
+            finally:
+                self.num_speculative_steps = most
+            drafts: torch.Tensor = self.draft_tokens[: input_batch.num_reqs]
+            return drafts
+
+    speculator = getattr(runner, "speculator", None)
+    if type(speculator) is StandaloneARSpeculator:
+        speculator.__class__ = LimitedSpeculator

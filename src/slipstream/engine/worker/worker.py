@@ -1,0 +1,81 @@
+"""The workers that vLLM runs for us, by dotted path (`worker_cls`)."""
+
+import logging
+from typing import Any
+
+from vllm.v1.worker import cpu_worker, gpu_worker
+
+from slipstream.engine.patches import (
+    fix_expand_batch_to_tokens,
+    fix_top_k_of_empty_batch,
+    keep_all_logits_processors,
+    recover_only_where_drafts_are,
+)
+from slipstream.engine.settings import Settings
+from slipstream.engine.worker.pass_profile import profile_passes
+from slipstream.engine.worker.runner import FastSampling, OnDemandDrafting, RestoreDiscardedRng, extend
+from slipstream.engine.worker.v2_draft_model import limit_draft_passes
+
+logger = logging.getLogger("slipstream")
+
+
+class _Drafts:
+    """Answers the scheduler when it asks for the drafter's tokens."""
+
+    _failed = False
+    _profile: dict[str, Any] | None = None
+
+    def extend_runner(self: Any) -> None:
+        if self.vllm_config.speculative_config is None:
+            return
+        if self.use_v2_model_runner:
+            limit_draft_passes(self.model_runner)
+            return
+        drafts = (OnDemandDrafting,) if Settings.of(self.vllm_config).drafter else ()
+        seeds = (RestoreDiscardedRng,) if self.device.type == "cpu" else ()
+        extend(self.model_runner, *seeds, FastSampling, *drafts)
+
+    def compile_or_warm_up_model(self: Any) -> Any:
+        times = super().compile_or_warm_up_model()  # type: ignore[misc]
+        if Settings.of(self.vllm_config).plans:
+            try:
+                self._profile = profile_passes(self.model_runner)
+            except Exception:
+                logger.exception("what a pass takes could not be measured; it will be learnt from the steps")
+        return times
+
+    def pass_profile(self) -> dict[str, Any] | None:
+        """What the planner starts from."""
+        return self._profile
+
+    def draft(self: Any, wanted: dict[str, int]) -> dict[str, list[int]] | str:
+        """Draft tokens by request, or what went wrong: an exception would leave vLLM with the answers of
+        the other ranks unread."""
+        try:
+            drafts: dict[str, list[int]] = self.model_runner.draft(wanted)
+        except Exception as error:
+            if not self._failed:
+                logger.exception("the drafter failed; said once")
+            self._failed = True
+            return repr(error)
+        return drafts
+
+
+class CPUWorker(_Drafts, cpu_worker.CPUWorker):
+    def init_device(self) -> None:
+        fix_expand_batch_to_tokens()
+        fix_top_k_of_empty_batch()
+        recover_only_where_drafts_are()
+        keep_all_logits_processors()
+        super().init_device()
+        self.extend_runner()
+
+
+class GPUWorker(_Drafts, gpu_worker.Worker):
+    """Not run by us so far: no GPU at hand."""
+
+    def init_device(self) -> None:
+        recover_only_where_drafts_are()
+        keep_all_logits_processors()
+        super().init_device()
+        self.extend_runner()

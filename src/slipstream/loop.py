@@ -1,0 +1,149 @@
+"""The speculation loop: everything that happens between two steps of an engine, in order.
+
+    draft()     1. select the requests to draft for: those that lately had drafts, and some of the others
+                2. tell the proposers what the target has written; that scores their last drafts
+                3. ask the free proposers
+                4. ask the drafter, for the requests where its pass is expected to pay
+                5. plan how many tokens of each draft are verified
+    record()    6. learn from the step: its time and its tokens
+    finish()    7. a request has ended: its text is forgotten, or shared
+
+An engine describes its requests and steps to it, and verifies the drafts: vLLM in `engine.scheduler`, the
+evaluation of trained drafters in `training.evaluate`. Proposers are in `drafting`, decisions in `planning`.
+"""
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from slipstream.drafting.base import RequestInfo
+from slipstream.drafting.composer import Composer, Offer
+from slipstream.drafting.requests import AUTO, OFF, RunningRequest
+from slipstream.planning.optimizer import Survival
+from slipstream.planning.planner import NOT_RUN, DrafterRun, StepOutcome, StepState
+from slipstream.planning.policy import Policy
+from slipstream.planning.step_cost import Step
+from slipstream.planning.thresholds import THRESHOLDS
+
+MAX_LOOKUPS = 256  # requests in a step; where more could be looked up, they take turns
+MAX_OBSERVED_TOKENS = 16_384  # of all requests in a step; the rest of a long prompt follows in the next ones
+
+
+class SpeculationLoop:
+    def __init__(self, composer: Composer, policy: Policy) -> None:
+        self.composer = composer
+        self.policy = policy
+        self.state = StepState(Step(1))
+        self._turn = 0  # where the requests that take turns go on
+
+    def draft(self, requests: Iterable[RunningRequest], step: Step) -> dict[str, Offer]:
+        """Return the drafts that the next step verifies, by request. `requests` are those that it could have
+        drafts for; `step` is what it holds besides."""
+        selected = self._select(requests, step)
+        if not selected and not self.composer.drafters:
+            return {}
+        begun = time.perf_counter()
+        wanted = self._observe(selected)
+        drafts, drafter_seconds = self.propose(wanted)
+        seconds = time.perf_counter() - begun - drafter_seconds
+        retried, tokens = self._count_lookups([r for r in selected if r.id in wanted], drafts)
+        self.policy.record_lookups(len(selected), seconds, retried, tokens)
+        return drafts
+
+    def propose(self, wanted: Mapping[str, int]) -> tuple[dict[str, Offer], float]:
+        """Return drafts for these requests, of at most so many tokens, and the seconds the drafter took."""
+        self.composer.begin_step(wanted)
+        offers = self.composer.ask_free(wanted)
+        drafter = self._ask_drafter(wanted, offers)
+        plan = self.policy.plan(self.state, _survival(offers), drafter)
+        return self.composer.choose(offers, plan.lengths), drafter.seconds
+
+    def record(self, outcome: StepOutcome) -> None:
+        """Learn from a finished step."""
+        self.policy.record(outcome)
+
+    def finish(self, request: RunningRequest) -> None:
+        """Score its last drafts, and forget it."""
+        if request.id in self.composer:
+            self._observe([request])
+            self.composer.forget(request.id)
+
+    def report(self) -> dict[str, Any]:
+        """Return counts by proposer since the start, and what the planner believes."""
+        return {**self.composer.report(), "planner": self.policy.report(self.state.step)}
+
+    def _select(self, requests: Iterable[RunningRequest], step: Step) -> list[RunningRequest]:
+        selected: list[RunningRequest] = []
+        others: list[RunningRequest] = []
+        requested: dict[str, int] = {}
+        for request in requests:
+            if request.requested > OFF:
+                requested[request.id] = request.requested
+                selected.append(request)
+            elif request.requested == AUTO and not self.policy.paused:
+                empty = request.empty_lookups >= THRESHOLDS.max_empty_lookups
+                (others if empty else selected).append(request)
+        self.state = StepState(step, requested)
+        if len(selected) > MAX_LOOKUPS:
+            return self._take_turns(selected, MAX_LOOKUPS)
+        if others:
+            budget = self.policy.lookup_budget(self.state, len(others))
+            selected += self._take_turns(others, min(budget, MAX_LOOKUPS - len(selected)))
+        return selected
+
+    def _take_turns(self, requests: list[RunningRequest], count: int) -> list[RunningRequest]:
+        first = self._turn % len(requests)
+        self._turn += count
+        return (requests[first:] + requests[:first])[:count]
+
+    def _observe(self, requests: Iterable[RunningRequest]) -> dict[str, int]:
+        """Tell the proposers what is new in these texts. Return how many tokens to draft at most, for the
+        requests whose whole text they know."""
+        wanted = {}
+        room = MAX_OBSERVED_TOKENS
+        for request in sorted(requests, key=lambda request: len(request.tokens) - request.num_observed):
+            length = len(request.tokens)
+            if request.num_observed > length or request.observed_prompt != request.num_prompt_tokens:
+                # It begins; or a session goes on from an earlier point, or with another turn of the user's.
+                if request.id in self.composer:
+                    self.composer.forget(request.id)
+                request.num_observed, request.observed_prompt = 0, request.num_prompt_tokens
+                self.composer.start(RequestInfo(request.id, request.num_prompt_tokens, request.tenant))
+            if new := request.tokens[request.num_observed : request.num_observed + room]:
+                self.composer.observe(request.id, new)
+                room -= len(new)
+                request.num_observed += len(new)
+                if request.num_observed == length and request.max_draft_tokens > 0:
+                    wanted[request.id] = request.max_draft_tokens
+        return wanted
+
+    def _ask_drafter(self, wanted: Mapping[str, int], offers: dict[str, Offer]) -> DrafterRun:
+        """Ask the drafter as far as the policy wants it, and put what is better among the offers."""
+        run = NOT_RUN
+        for drafter in self.composer.drafters:
+            expected = self.composer.expected_survival(drafter, wanted)
+            plan = self.policy.plan_drafter(self.state, _survival(offers), expected)
+            begun = time.perf_counter()
+            self.composer.ask(drafter, plan.tokens, offers)
+            if plan.tokens:
+                seconds = time.perf_counter() - begun
+                self.policy.record_drafter(plan, seconds)
+                run = DrafterRun(plan.passes, run.seconds + seconds)
+        return run
+
+    def _count_lookups(
+        self, requests: Iterable[RunningRequest], drafts: Mapping[str, Offer]
+    ) -> tuple[int, float]:
+        """Return how many requests lately had nothing worth verifying, and what their drafts will bring."""
+        retried, tokens = 0, 0.0
+        for request in requests:
+            draft = drafts.get(request.id)
+            if request.empty_lookups >= THRESHOLDS.max_empty_lookups:
+                retried += 1
+                tokens += sum(draft.survival) if draft else 0.0
+            request.empty_lookups = 0 if draft else request.empty_lookups + 1
+        return retried, tokens
+
+
+def _survival(offers: Mapping[str, Offer]) -> dict[str, Survival]:
+    return {request: offer.survival for request, offer in offers.items()}

@@ -1,0 +1,35 @@
+"""Lookups: for how many requests the free proposers are asked, although they lately had no draft for them."""
+
+from slipstream.planning.thresholds import THRESHOLDS
+
+TIME_RATE = 0.05  # of what is new in a lookup's time
+MAX_TIME_RATIO = 4.0  # of one measurement: a process that was stopped says nothing of lookups
+
+
+class Lookups:
+    """What a lookup takes and, for requests that lately had nothing worth verifying, what it brings."""
+
+    def __init__(self) -> None:
+        self.seconds = 50e-6
+        """For one request."""
+        self.tokens = 1.0
+        """Expected of the drafts that a lookup leads to."""
+
+    def budget(self, candidates: int, baseline_seconds: float, requests: int) -> int:
+        """Return how many of the `candidates` to look up: all, if lookups bring more than they take; else a
+        few, to see whether that changes. A step without drafts takes `baseline_seconds` for its requests."""
+        if THRESHOLDS.gain_discount * self.tokens * baseline_seconds / max(requests, 1) > self.seconds:
+            return candidates
+        return min(candidates, max(1, int(THRESHOLDS.lookup_share * baseline_seconds / self.seconds)))
+
+    def record_seconds(self, requests: int, seconds: float) -> None:
+        """Record what asking the free proposers for these requests took."""
+        if requests:
+            latest = min(seconds / requests, MAX_TIME_RATIO * self.seconds)
+            self.seconds += TIME_RATE * (latest - self.seconds)
+
+    def record_yield(self, lookups: int, tokens: float) -> None:
+        """Record lookups of such requests, and the tokens that their drafts are expected to bring."""
+        if lookups:
+            kept = (1 - 1 / THRESHOLDS.lookup_memory) ** lookups
+            self.tokens = kept * self.tokens + (1 - kept) * tokens / lookups

@@ -1,0 +1,105 @@
+"""Every number that the planner's decisions depend on: where it comes from, and what doubling it changes.
+
+"Chosen" means chosen by judgement and kept because the simulated engines of `tests/unit/planning` and the
+runs in `benchmarks/results` held with it; no search over its values was made.
+"""
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    # ---- what a plan must promise ----
+
+    min_gain: float = 0.02
+    """Relative gain in tokens per second over a step without drafts, below which nothing is drafted. From the
+    spread of step times on a quiet machine, one to two percent. Doubled: gains below 4% are left behind."""
+
+    # ---- what is explored (`exploration`) ----
+
+    probe_share: float = 0.01
+    """Share of the time that may go to probes. It is the most that exploring can cost, so it bounds the
+    promise never to be slower. Doubled: a change is noticed in half the time, for 1% more."""
+    drafter_probe_requests: int = 4
+    """Requests for which a drafter that seems not to pay is probed: it has to read their texts first.
+    Chosen. Doubled: its acceptance is known from half as many probes, each twice as dear."""
+    baseline_interval: int = 200
+    """Steps with drafts at one load, after which one is run without, to measure the baseline: 0.5% of the
+    steps. Doubled: half of that cost, and a machine that has become slower is noticed after 400 steps."""
+    steps_to_know: int = 5
+    """Measurements of a kind of step after which it needs no probe. Chosen: the median of five step times is
+    within a few percent. Doubled: twice the probes for each number of requests."""
+    probe_survival: float = 0.3
+    """Survival from which a draft token is worth a probe of what verifying it takes. Chosen: below it, a
+    token pays only where verifying is nearly free. Doubled: fewer probes, and long drafts stay unmeasured."""
+
+    # ---- which requests are looked up (`lookups`) ----
+
+    lookup_share: float = 0.005
+    """Share of a step's time for looking up requests that lately had no draft worth verifying. Doubled: such
+    requests are noticed in half the time once they repeat themselves, for 0.5% more."""
+    lookup_memory: int = 200
+    """Lookups over which their yield is averaged. Chosen. Doubled: follows new traffic half as fast."""
+    gain_discount: float = 0.5
+    """Of what a draft is expected to bring, what is left after verifying it. Chosen, on the safe side.
+    Doubled: lookups are thought to pay at half the yield."""
+    max_empty_lookups: int = 4
+    """Lookups in a row without a draft, after which a request is looked up within `lookup_share`. Chosen.
+    Doubled: requests without repetition cost eight lookups before they cost next to nothing."""
+
+    # ---- what steps take (`step_cost`) ----
+
+    speed_rate: float = 0.2
+    """Of a surprise, what goes to the machine's speed of the moment: it follows a change within 20 steps.
+    Doubled: within 10, and noise moves it twice as much."""
+    known_steps: int = 5
+    """Steps of a kind after which a surprise is the machine's doing rather than the kind's. Chosen."""
+    profile_weight: int = 1
+    """Steps of a kind that the profile of the engine's start is worth. Chosen low: the profile leaves out
+    what the engine does around the pass."""
+    cost_memory: int = 100
+    """Steps of a kind after which old ones have faded. Doubled: half the noise, and twice as long until a
+    kind that has become dearer is known to be."""
+    max_surprise: float = 0.25
+    """Of one step, in the logarithm: one slow step moves nothing far. Doubled: outliers count for more."""
+    prior_weight: float = 1e-9
+    """Steps that a number of drafts never seen is worth beside one that was: nearly none."""
+    hang_factor: float = math.log(3)
+    """A step of three times its expected time hung, and says nothing of its kind. Doubled (nine times): hung
+    steps are learnt from."""
+    hangs_in_a_row: int = 3
+    """So many in a row are no accident: they are learnt from after all."""
+    hang_memory: int = 200
+    """Steps without drafts over which their hangs are averaged, so that hangs which have nothing to do with
+    drafts are not held against them. Chosen."""
+    rate_memory: int = 50
+    """Steps over which the recent tokens per second are averaged. Chosen."""
+    drafter_rate: float = 0.2
+    """Of what is new in a drafter's time. Chosen, as `speed_rate`."""
+
+    # ---- when speculation pauses (`guard`) ----
+
+    guard_memory: int = 200
+    """Steps with drafts after which old ones have faded from the guard's mean. Doubled: a loss that begins
+    after a long gain is noticed in twice the time."""
+    min_judged_steps: int = 16
+    """Steps with drafts before a judgement. Chosen: with the spread seen, the standard error is then below a
+    tenth of a step. Doubled: a bad start costs 32 steps."""
+    min_judged_again: int = 4
+    """The same after a pause, if more than `loss_again` was lost. Chosen."""
+    loss_again: float = 8.0
+    """Baseline steps lost since the pause that end the next try early. Chosen."""
+    confidence: float = 2.0
+    """Standard errors by which a loss must be certain: one false pause in 40 judgements where speculation
+    neither gains nor loses. Doubled: hardly any, and a loss of 2% is never certain."""
+    tolerated_loss: float = 0.02
+    """Of a baseline step's time: what cannot be told from noise."""
+    first_pause: int = 64
+    """Steps; the pause doubles with each loss in a row. Chosen: a try of 16 steps in 80 bounds the cost of
+    retries at first to a fifth of the loss, then to a tenth, and so on."""
+    max_pause: int = 4096
+    """Steps. Doubled: traffic that has become repetitive is noticed after 8,192 steps at worst."""
+
+
+THRESHOLDS = Thresholds()

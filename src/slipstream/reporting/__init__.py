@@ -1,0 +1,1 @@
+"""What reports share: pages, charts, and the metadata of a run."""

@@ -1,0 +1,1 @@
+"""Servers of a comparison, their step records, and a client for them: for `bench`, `tune` and `verify`."""

@@ -1,0 +1,1 @@
+"""Prompts for measuring, verifying and training: shipped ones, datasets and files of the user's."""
