@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import slipstream
-from slipstream.engine.launch.report import drafting_report
 from slipstream.reporting.run_metadata import about_this_run
 from slipstream.testing import models
 from slipstream.workloads.loading import load_workloads
@@ -75,7 +74,7 @@ def main() -> None:
         results[arm] = {workload: figures for workload, (figures, _) in runs.items()}
         texts[arm] = [written for _, written in runs.values()]
         if speculate.get("mode") != "fixed":
-            results[arm]["by_proposer"] = drafting_report(llm)
+            results[arm]["by_proposer"] = slipstream.drafting_report(llm)
         del llm
         gc.collect()
     result = {

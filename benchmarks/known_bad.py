@@ -22,8 +22,8 @@ START_SECONDS = 300
 def main() -> None:
     from slipstream.reporting.run_metadata import about_this_run
     from slipstream.serving.client import Served
+    from slipstream.verify.checks import FEW, conversations
     from slipstream.verify.known_bad import CASES, TIGHT
-    from slipstream.verify.run import FEW, conversations
 
     model, out = sys.argv[1], Path(sys.argv[2])
     out.parent.mkdir(parents=True, exist_ok=True)

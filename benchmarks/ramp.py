@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.bench.plan import Cell, Load, Plan
-from slipstream.bench.run import Bench
+from slipstream.bench.rounds import Bench
 from slipstream.bench.statistics import mean_ratio
 from slipstream.reporting.charts import Point, Series, line_chart
 from slipstream.reporting.run_metadata import about_this_run

@@ -19,7 +19,7 @@ def main() -> None:
     from slipstream.serving.arms import Arm
     from slipstream.serving.client import Served
     from slipstream.serving.servers import running
-    from slipstream.verify.run import conversations
+    from slipstream.verify.checks import conversations
 
     target, drafter, minutes, out = sys.argv[1], sys.argv[2], float(sys.argv[3]), Path(sys.argv[4])
     out.mkdir(parents=True, exist_ok=True)

@@ -14,8 +14,8 @@ from pathlib import Path
 from slipstream.reporting.run_metadata import about_this_run
 from slipstream.training.evaluate import alone, guess
 from slipstream.training.features import Example, load_target, read_examples
+from slipstream.training.pipeline import EVALUATED, make_drafter
 from slipstream.training.recipe import Recipe
-from slipstream.training.run import EVALUATED, make_drafter
 from slipstream.training.trainer import Trainer
 
 

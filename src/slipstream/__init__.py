@@ -13,9 +13,9 @@ from slipstream.version import __version__
 if TYPE_CHECKING:
     from slipstream.config import SpeculationConfig
     from slipstream.engine.sampling import SamplingParams
-    from slipstream.offline import LLM
+    from slipstream.offline import LLM, drafting_report
 
-__all__ = ["LLM", "SamplingParams", "SpeculationConfig", "__version__"]
+__all__ = ["LLM", "SamplingParams", "SpeculationConfig", "__version__", "drafting_report"]
 
 
 def __getattr__(name: str) -> Any:
@@ -23,6 +23,10 @@ def __getattr__(name: str) -> Any:
         from slipstream.offline import LLM
 
         return LLM
+    if name == "drafting_report":
+        from slipstream.offline import drafting_report
+
+        return drafting_report
     if name == "SpeculationConfig":
         from slipstream.config import SpeculationConfig
 

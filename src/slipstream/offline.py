@@ -43,3 +43,9 @@ def LLM(
     from slipstream.engine.launch.start import start_llm
 
     return start_llm(deployment, examine(deployment, config), arguments, notes)
+
+
+def drafting_report(llm: Any) -> dict[str, Any]:
+    """Counts by proposer of a `slipstream.LLM` that composes: what was drafted, accepted, and went wrong."""
+    report: dict[str, Any] = llm.llm_engine.engine_core.call_utility("drafting_report")
+    return report

@@ -15,9 +15,9 @@ from e2e.server import QUICK, Server
 from slipstream.serving.arms import Arm
 from slipstream.serving.client import Served
 from slipstream.serving.servers import running
+from slipstream.verify.checks import BARE_FLAGS, FORCED, Wanted, Watcher, conversations, verify_servers
 from slipstream.verify.distribution import check, plan
 from slipstream.verify.greedy import check_greedy
-from slipstream.verify.run import BARE_FLAGS, FORCED, Wanted, Watcher, conversations, verify_servers
 
 FLAGS = ("--dtype", "float32", "--enforce-eager", "--max-model-len", "1024")
 TRIES = 3

@@ -105,8 +105,6 @@ def counters(llm: Any) -> dict[str, Any]:
 
 
 def run(**speculation: Any) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    from slipstream.engine.launch.report import drafting_report
-
     llm = slipstream.LLM(
         str(models.smollm2()),
         dtype="float32",
@@ -119,7 +117,7 @@ def run(**speculation: Any) -> tuple[dict[str, Any], dict[str, Any] | None]:
         **speculation,
     )
     found = outputs_of(llm)
-    report = drafting_report(llm) if speculation.get("speculate") != "off" else None
+    report = slipstream.drafting_report(llm) if speculation.get("speculate") != "off" else None
     del llm
     gc.collect()
     return found, report

@@ -190,7 +190,7 @@ CONTRACT = (
             "vllm_num_speculative_tokens",
         ),
     ),
-    # slipstream.engine.launch.report
+    # slipstream.engine.launch.startup_report
     Reliance(
         "vllm.config:VllmConfig",
         has=(

@@ -9,7 +9,6 @@ from typing import Any
 
 import slipstream
 from engine.prompts import PROMPTS
-from slipstream.engine.launch.report import drafting_report
 from slipstream.testing import models
 
 
@@ -30,7 +29,7 @@ def drafted(worker: str) -> tuple[int, float]:
     sampling = slipstream.SamplingParams(temperature=0.0, max_tokens=40)
     for _ in range(2):  # the second time with cached prefixes
         llm.generate(PROMPTS, sampling, use_tqdm=False)
-    report: dict[str, Any] = drafting_report(llm)
+    report: dict[str, Any] = slipstream.drafting_report(llm)
     del llm
     gc.collect()
     tokens = report["draft_tokens"]["draft_model"]

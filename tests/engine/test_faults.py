@@ -5,7 +5,6 @@ from typing import Any
 
 import slipstream
 from engine.prompts import OTHERS
-from slipstream.engine.launch.report import drafting_report
 from slipstream.testing import models
 
 PROMPTS = [f"{i}. {OTHERS[i % len(OTHERS)]}" for i in range(200)]
@@ -23,7 +22,7 @@ def run(**options: Any) -> tuple[list[list[int]], dict[str, Any] | None]:
     )
     sampling = slipstream.SamplingParams(temperature=0.0, max_tokens=32)
     outputs = llm.generate(PROMPTS, sampling, use_tqdm=False)
-    report = drafting_report(llm) if options["speculate"] != "off" else None
+    report = slipstream.drafting_report(llm) if options["speculate"] != "off" else None
     del llm
     gc.collect()
     assert all(output.finished for output in outputs)

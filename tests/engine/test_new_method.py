@@ -10,7 +10,6 @@ from safetensors.torch import save_file
 
 import slipstream
 from slipstream import methods
-from slipstream.engine.launch.report import drafting_report
 from slipstream.engine.worker.drafters import HiddenStateDrafter
 from slipstream.methods import Kind, Method, Signs
 
@@ -35,7 +34,7 @@ def write(model: str, **options: Any) -> tuple[list[list[int]], dict[str, int]]:
     llm = slipstream.LLM(model, dtype="float32", enforce_eager=True, max_model_len=256, **options)
     sampling = slipstream.SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
     texts = [list(output.outputs[0].token_ids) for output in llm.generate(["a b c", "1 2 3 1 2"], sampling)]
-    return texts, drafting_report(llm)["draft_tokens"] if options["speculate"] != "off" else {}
+    return texts, slipstream.drafting_report(llm)["draft_tokens"] if options["speculate"] != "off" else {}
 
 
 def test_a_method_of_ones_own(

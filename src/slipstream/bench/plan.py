@@ -43,7 +43,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Plan:
+class BenchmarkPlan:
     model: str
     arms: Sequence[Arm]
     workloads: Sequence[Workload]

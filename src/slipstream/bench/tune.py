@@ -19,9 +19,9 @@ from typing import Any
 import yaml
 
 from slipstream.bench.analysis import acceptance, ratios
-from slipstream.bench.plan import Load, Plan
-from slipstream.bench.profile import measure_cost, probe_arm
-from slipstream.bench.run import Records, Watcher, request_form, run
+from slipstream.bench.cost_profile import measure_cost, probe_arm
+from slipstream.bench.plan import BenchmarkPlan, Load
+from slipstream.bench.rounds import Records, Watcher, request_form, run
 from slipstream.bench.statistics import Interval, mean_over_cells
 from slipstream.checkpoints import open_checkpoint
 from slipstream.config import Deployment, SpeculationConfig, choose
@@ -49,7 +49,7 @@ WIDEST = 0.05
 
 
 @dataclass(frozen=True)
-class Candidate:
+class TuneCandidate:
     """A proposer whose K is to be found."""
 
     name: str
@@ -68,7 +68,7 @@ class Candidate:
 class Option:
     """A configuration that could be chosen: a candidate with K for every load."""
 
-    candidate: Candidate
+    candidate: TuneCandidate
     tokens: tuple[int, ...]
     predicted: float
     """Geometric mean of the speedup over workloads and loads."""
@@ -86,10 +86,10 @@ class Option:
         return self.candidate.arm(self.name, max(self.tokens), self.table(loads))
 
 
-def candidates(drafter: str | None) -> list[Candidate]:
-    found = [Candidate(NGRAM.name, {"native": True, "ngram": {"min": 2, "max": 5}})]
+def candidates(drafter: str | None) -> list[TuneCandidate]:
+    found = [TuneCandidate(NGRAM.name, {"native": True, "ngram": {"min": 2, "max": 5}})]
     if drafter is not None:
-        found.append(Candidate("drafter", {"drafter": {"model": drafter}}))
+        found.append(TuneCandidate("drafter", {"drafter": {"model": drafter}}))
     return found
 
 
@@ -285,7 +285,7 @@ class Tuning:
         tried = [option for option in options if option.predicted > 1][:CONFIRMED]
         auto = Arm(AUTO, self.auto.model_dump_json(exclude_defaults=True))
         arms = [*(option.arm(self.loads) for option in tried), auto]
-        plan = Plan(
+        plan = BenchmarkPlan(
             model=self.model,
             arms=[Arm(BARE), *arms],
             workloads=self.workloads,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from slipstream.bench.plan import Plan
+    from slipstream.bench.plan import BenchmarkPlan
 
 
 def bench(
@@ -93,7 +93,7 @@ def bench(
 
     [dim]slipstream bench ./model --arm fixed:3 --arm fixed:5 --workload chat --concurrency 1,8[/]
     """
-    from slipstream.bench.plan import Load, Plan
+    from slipstream.bench.plan import BenchmarkPlan, Load
     from slipstream.cli.measuring import check_command, counts, numbers, seconds
     from slipstream.errors import ConfigError
     from slipstream.serving.arms import read_arms
@@ -104,7 +104,7 @@ def bench(
     loads += [Load(rate=r) for r in numbers("--rate", rate)]
     if not loads:
         raise ConfigError("no load is given; write for example --concurrency 1,8 or --rate 2")
-    plan = Plan(
+    plan = BenchmarkPlan(
         model=model,
         arms=read_arms(arm or [], arms),
         workloads=[
@@ -124,10 +124,10 @@ def bench(
     raise typer.Exit(0 if finished else 130)
 
 
-def _measure(plan: "Plan", folder: Path, precision: float, budget: float, as_json: bool) -> bool:
+def _measure(plan: "BenchmarkPlan", folder: Path, precision: float, budget: float, as_json: bool) -> bool:
     from slipstream.bench.report import write_report
     from slipstream.bench.results import collect
-    from slipstream.bench.run import Records, run
+    from slipstream.bench.rounds import Records, run
     from slipstream.cli.measuring import watched
 
     records = Records(folder, plan)

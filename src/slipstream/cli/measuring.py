@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from slipstream.bench.run import Watcher
+from slipstream.bench.rounds import Watcher
 from slipstream.errors import ConfigError
 from slipstream.ops.host import require_vllm
 from slipstream.serving.arms import refuse_speculation

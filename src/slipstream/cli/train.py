@@ -116,7 +116,7 @@ def train(
     os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")  # standard output is for the result
     try:
         from slipstream.cli.training import show, watched
-        from slipstream.training.run import train as run
+        from slipstream.training.pipeline import train as run
     except ImportError as error:
         raise ConfigError(f"{error.name} is not installed: pip install 'slipstream[train]'") from None
 

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from slipstream.cli.bar import Bar, on_stderr
 from slipstream.training.card import ARMS, what_it_lacks
-from slipstream.training.run import Watcher
+from slipstream.training.pipeline import Watcher
 from slipstream.training.trainer import State
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from slipstream.verify.run import Wanted
+    from slipstream.verify.checks import Wanted
 
 EXIT_CODES = {"same": 0, "differs": 1, "incomplete": 3}  # 2: it could not be run
 
@@ -76,9 +76,9 @@ def verify(
     """
     from slipstream.cli.measuring import check_command
     from slipstream.errors import ConfigError
-    from slipstream.verify import report
+    from slipstream.verify.certificate import write
+    from slipstream.verify.checks import Wanted
     from slipstream.verify.distribution import CELLS
-    from slipstream.verify.run import Wanted
 
     if (model is None) == (url is None):
         raise ConfigError("write a MODEL to start servers for it, or --url of one that is running")
@@ -96,7 +96,7 @@ def verify(
         check_command(model, context.args)
     folder = out or Path(f"verify-{Path(model or 'server').name}")
     certificate = _verify(model, speculate, url, bare_url, api_key, context.args, wanted, folder)
-    files = report.write(certificate, folder)
+    files = write(certificate, folder)
     if as_json:
         sys.stdout.write(json.dumps(certificate, indent=2) + "\n")
     else:
@@ -112,7 +112,7 @@ def _verify(
 
     from slipstream.cli.verifying import watched
     from slipstream.serving.client import Served
-    from slipstream.verify.run import certificate, verify_model, verify_servers
+    from slipstream.verify.checks import certificate, verify_model, verify_servers
 
     with watched() as watcher:
         if url is None:
@@ -128,7 +128,7 @@ def _verify(
 def _show(certificate: dict[str, Any], files: list[Path]) -> None:
     from rich.console import Console
 
-    from slipstream.verify.report import LEGEND, sentences, tables
+    from slipstream.verify.certificate import LEGEND, sentences, tables
 
     console = Console(highlight=False)
     for table in tables(certificate):

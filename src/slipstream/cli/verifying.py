@@ -7,8 +7,8 @@ from typing import Any
 from rich.table import Table
 
 from slipstream.cli.bar import Bar, on_stderr
+from slipstream.verify.checks import Watcher
 from slipstream.verify.distribution import FALSE_ALARM, Planned
-from slipstream.verify.run import Watcher
 
 
 class _Drawn(Bar, Watcher):

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from slipstream.drafting.base import Draft, Proposer, RequestInfo
-from slipstream.drafting.token_index import END, LazyTokenIndex, TokenIndex
+from slipstream.drafting.token_index import LazyTokenIndex, TokenIndex
+from slipstream.drafting.token_index_kernels import END
 
 OWN_ORDER = 2  # tokens that must match in the request's own text
 SHARED_ORDER = 3  # in other requests' texts, where chance matches are more common

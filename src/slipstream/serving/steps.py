@@ -11,7 +11,7 @@ from slipstream.serving.time_slicing import ActiveClock
 
 
 @dataclass(frozen=True)
-class Step:
+class StepRecord:
     decoding: int
     prefilling: int
     tokens: int
@@ -32,7 +32,7 @@ class StepFile:
         self._path = path
         self._position = 0
 
-    def new(self) -> list[Step]:
+    def new(self) -> list[StepRecord]:
         if not self._path.exists():
             return []
         with self._path.open("rb") as file:
@@ -40,7 +40,7 @@ class StepFile:
             data = file.read()
         whole = data[: data.rfind(b"\n") + 1]
         self._position += len(whole)
-        return [Step(**json.loads(line)) for line in whole.splitlines()]
+        return [StepRecord(**json.loads(line)) for line in whole.splitlines()]
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class StepTimes:
     drafting: float
 
 
-def step_times(steps: Sequence[Step], own: ActiveClock) -> list[StepTimes]:
+def step_times(steps: Sequence[StepRecord], own: ActiveClock) -> list[StepTimes]:
     times = []
     before = steps[0].begun if steps else 0.0
     for step in steps:
@@ -90,7 +90,7 @@ class StepTotals:
     accepted: list[int] = field(default_factory=list)
 
     @classmethod
-    def of(cls, steps: Sequence[Step], own: ActiveClock) -> Self:
+    def of(cls, steps: Sequence[StepRecord], own: ActiveClock) -> Self:
         timed = list(zip(steps, step_times(steps, own), strict=True))
         decode = [(step, times) for step, times in timed if not step.prefilling]
         return cls(

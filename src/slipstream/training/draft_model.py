@@ -8,13 +8,13 @@ import torch
 from torch import nn
 
 from slipstream.methods import DRAFT_MODEL
-from slipstream.training.drafter import Batch, Drafter, Seen, shifted
+from slipstream.training.drafter import Batch, Seen, TrainableDrafter, shifted
 from slipstream.training.features import Target
 
 TOKENIZER_FILES = ("tokenizer", "special_tokens", "chat_template", "vocab", "merges", "generation_config")
 
 
-class DraftModel(Drafter):
+class DraftModel(TrainableDrafter):
     method = DRAFT_MODEL.name
     learning_rate = 1e-3
     repeats = True

@@ -99,7 +99,7 @@ def whiten(layer: nn.Linear, whitened: Whitened) -> None:
     parametrize.register_parametrization(layer, "weight", whitened)
 
 
-class Drafter(nn.Module):
+class TrainableDrafter(nn.Module):
     """`forward` gives the states of the first so many draft tokens, each [texts, length, hidden size]."""
 
     method: str

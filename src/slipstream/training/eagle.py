@@ -13,13 +13,13 @@ from torch import nn
 from torch.nn import functional
 
 from slipstream.methods import EAGLE
-from slipstream.training.drafter import Batch, Drafter, Seen, Whitened, shifted, whiten
+from slipstream.training.drafter import Batch, Seen, TrainableDrafter, Whitened, shifted, whiten
 from slipstream.training.features import Target
 
 Keys = tuple[torch.Tensor, torch.Tensor]
 
 
-class Eagle(Drafter):
+class Eagle(TrainableDrafter):
     method = EAGLE.name
     learning_rate = 1e-3
     recurrent = True

@@ -21,7 +21,7 @@ from slipstream.loop import SpeculationLoop
 from slipstream.planning.policy import VerifyAll
 from slipstream.planning.prediction import Acceptance
 from slipstream.planning.step_cost import Step
-from slipstream.training.drafter import Batch, Drafter
+from slipstream.training.drafter import Batch, TrainableDrafter
 from slipstream.training.features import Example, batches_of
 
 BATCH_TOKENS = 2048
@@ -37,7 +37,7 @@ Guesses = NDArray[np.int64]
 
 
 @torch.inference_mode()
-def guess(drafter: Drafter, examples: Sequence[Example]) -> list[Guesses]:
+def guess(drafter: TrainableDrafter, examples: Sequence[Example]) -> list[Guesses]:
     device = drafter.head.device
     found: list[Guesses] = [np.empty((0, 0), np.int64)] * len(examples)
     for group in batches_of([len(example.tokens) for example in examples], BATCH_TOKENS):
@@ -177,7 +177,7 @@ class Comparison:
         }
 
 
-def compare(drafter: Drafter, examples: Sequence[Example]) -> list[Comparison]:
+def compare(drafter: TrainableDrafter, examples: Sequence[Example]) -> list[Comparison]:
     """By temperature and workload, and by temperature alone."""
     guesses = guess(drafter, examples)
     vocab_size = int(drafter.head.shape[0])

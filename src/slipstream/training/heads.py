@@ -9,11 +9,11 @@ from torch.nn import functional
 
 from slipstream.engine.worker.mlp_speculator import Norm, token_weight
 from slipstream.methods import MEDUSA, MLP_SPECULATOR
-from slipstream.training.drafter import Batch, Drafter, Seen, Whitened, shifted, whiten
+from slipstream.training.drafter import Batch, Seen, TrainableDrafter, Whitened, shifted, whiten
 from slipstream.training.features import Target
 
 
-class Medusa(Drafter):
+class Medusa(TrainableDrafter):
     """A stack of residual layers per draft token (arXiv 2401.10774); none sees the tokens between."""
 
     method = MEDUSA.name
@@ -68,7 +68,7 @@ class Medusa(Drafter):
         self.load_plain({n.replace(".layers.", "."): w for n, w in weights.items() if "blocks" in n})
 
 
-class MLP(Drafter):
+class MLP(TrainableDrafter):
     """A recurrent network over the draft tokens (arXiv 2404.19124), in IBM's layout.
 
     Its embeddings and its output matrix are learnt as maps of the target's own, so that tokens which are rare

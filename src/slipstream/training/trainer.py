@@ -12,7 +12,7 @@ from accelerate import Accelerator, DistributedDataParallelKwargs
 from torch.nn import functional
 from torch.nn.utils import parametrize
 
-from slipstream.training.drafter import Batch, Drafter
+from slipstream.training.drafter import Batch, TrainableDrafter
 from slipstream.training.evaluate import alone, guess
 from slipstream.training.features import Example, batches_of, padded
 from slipstream.training.recipe import Training
@@ -58,7 +58,7 @@ class State:
 class Trainer:
     def __init__(
         self,
-        drafter: Drafter,
+        drafter: TrainableDrafter,
         examples: Sequence[Example],
         held_out: Sequence[Example],
         training: Training,
@@ -185,7 +185,7 @@ class Trainer:
         self._optimizer.load_state_dict(content["optimizer"])
 
 
-def tokens_to_learn(drafter: Drafter, progress: float) -> int:
+def tokens_to_learn(drafter: TrainableDrafter, progress: float) -> int:
     if drafter.repeats:
         return 1
     if not drafter.recurrent or progress >= ALL_TOKENS:
@@ -193,7 +193,7 @@ def tokens_to_learn(drafter: Drafter, progress: float) -> int:
     return 1 + int(progress / ALL_TOKENS * (drafter.num_tokens - 1))
 
 
-def loss_of(drafter: Drafter, model: Any, batch: Batch, progress: float, seed: int) -> torch.Tensor:
+def loss_of(drafter: TrainableDrafter, model: Any, batch: Batch, progress: float, seed: int) -> torch.Tensor:
     """Cross-entropy of what is drafted and what the target would say, over the tokens that are looked at."""
     head = drafter.head[_looked_at(drafter, batch, seed)]
     losses, weights = [], []
@@ -215,7 +215,7 @@ def loss_of(drafter: Drafter, model: Any, batch: Batch, progress: float, seed: i
     return sum(losses, torch.zeros((), device=head.device)) / max(sum(weights), 1e-9)
 
 
-def _looked_at(drafter: Drafter, batch: Batch, seed: int) -> torch.Tensor:
+def _looked_at(drafter: TrainableDrafter, batch: Batch, seed: int) -> torch.Tensor:
     chance = torch.Generator().manual_seed(seed)
     rank = torch.rand(len(drafter.head), generator=chance).to(drafter.head.device)
     rank[drafter.common] += 1

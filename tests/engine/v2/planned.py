@@ -47,11 +47,11 @@ class _Recorded:
         return super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
 
 
-class Scheduler(_Recorded, lookahead_scheduler.Scheduler):
+class Scheduler(_Recorded, lookahead_scheduler.LookaheadScheduler):
     pass
 
 
-class AsyncScheduler(_Recorded, lookahead_scheduler.AsyncScheduler):
+class AsyncScheduler(_Recorded, lookahead_scheduler.AsyncLookaheadScheduler):
     pass
 
 

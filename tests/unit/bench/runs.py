@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from slipstream.serving.steps import Step, StepTotals
+from slipstream.serving.steps import StepRecord, StepTotals
 from slipstream.serving.time_slicing import ActiveClock
 
 
 def steps(k: int) -> dict[str, Any]:
     offered, accepted = ([1] * k, [1] + [0] * (k - 1)) if k else ([], [])
     drafted = [(0.018, 0.019)] if k else []
-    one = Step(1, 0, 1 + k, 1 + (1 if k else 0), offered, accepted, 0.0, 0.02, drafted)
+    one = StepRecord(1, 0, 1 + k, 1 + (1 if k else 0), offered, accepted, 0.0, 0.02, drafted)
     return StepTotals.of([one] * 4, ActiveClock()).as_dict()
 
 

@@ -4,21 +4,21 @@ from typing import Any
 
 import pytest
 
-from slipstream.bench.plan import Load, Plan
-from slipstream.bench.run import Records
+from slipstream.bench.plan import BenchmarkPlan, Load
+from slipstream.bench.rounds import Records
 from slipstream.errors import ConfigError
 from slipstream.serving.arms import Arm
 from slipstream.workloads.loading import Workload, load_workload
 
 
-def plan(**changes: Any) -> Plan:
+def plan(**changes: Any) -> BenchmarkPlan:
     settings: dict[str, Any] = {
         "model": "m", "arms": [Arm("bare"), Arm("a", "fixed:3"), Arm("b", "fixed:5")],
         "workloads": [load_workload("chat", 8, "")], "loads": [Load(concurrency=4)], "rounds": 2,
         "requests_per_round": 1, "waves": 1, "max_tokens": 8, "temperature": 0.0,
         "ignore_eos": False, "flags": [],
     }  # fmt: skip
-    return Plan(**{**settings, **changes})
+    return BenchmarkPlan(**{**settings, **changes})
 
 
 def test_every_arm_is_first_and_last_equally_often() -> None:

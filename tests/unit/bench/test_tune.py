@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from slipstream.bench.profile import cost_row
+from slipstream.bench.cost_profile import cost_row
 from slipstream.bench.statistics import Interval
-from slipstream.bench.tune import MOST_DRAFTS, Candidate, Measured, Option, batch_size_table, prefers_auto
+from slipstream.bench.tune import MOST_DRAFTS, Measured, Option, TuneCandidate, batch_size_table, prefers_auto
 from slipstream.errors import SetupError
 from slipstream.planning.cost import CostCurve
 from slipstream.planning.prediction import Acceptance
-from slipstream.serving.steps import Step
+from slipstream.serving.steps import StepRecord
 
-NGRAM = Candidate("ngram", {"ngram": {"min": 2, "max": 5}})
+NGRAM = TuneCandidate("ngram", {"ngram": {"min": 2, "max": 5}})
 
 
 def measured_row(load: int, most: int, cycles: int, seconds: Any, asked: int | None = None) -> Any:
@@ -20,7 +20,7 @@ def measured_row(load: int, most: int, cycles: int, seconds: Any, asked: int | N
     steps, walls = [], []
     for i in range(cycles * (most + 1)):
         k = i % (most + 1)
-        steps.append(Step(load, 0, load * (1 + k), load, [load] * k, [0] * k, 0.0, 0.0, []))
+        steps.append(StepRecord(load, 0, load * (1 + k), load, [load] * k, [0] * k, 0.0, 0.0, []))
         walls.append(seconds(i, k))
     return cost_row(steps, walls, asked or load, most)
 

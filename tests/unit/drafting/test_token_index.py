@@ -10,17 +10,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from slipstream.drafting import token_index as text_module
-from slipstream.drafting.token_index import (
+from slipstream.drafting import token_index_kernels as kernels
+from slipstream.drafting.token_index import LazyTokenIndex, TokenIndex
+from slipstream.drafting.token_index_kernels import (
     END,
     LONGEST_MATCH,
     MIN_PATH_PROBABILITY,
     MOST_OCCURRENCES,
-    LazyTokenIndex,
-    TokenIndex,
-    _append,
-    _hash,
-)  # fmt: skip
+    append,
+    hash_of,
+)
 
 Tokens = list[int]
 
@@ -78,7 +77,7 @@ def chain(tokens: Tokens, ending: Tokens, order: int, slots: Sequence[int]) -> T
 
     def hashed(of: Tokens, last: int, slots: int) -> int:
         window = np.array(of[last - order + 1 : last + 1] + [0] * (4 - order), np.int32)
-        return int(_hash(window, order - 1, order, slots))
+        return int(hash_of(window, order - 1, order, slots))
 
     last = len(ending) - 1
     sought = {number: hashed(ending, last, number) for number in set(slots)}
@@ -267,9 +266,9 @@ def test_growing_hashes_nothing_anew(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def counted(tokens: Any, back: Any, head: Any, end: int, new: Any, order: int) -> int:
         hashed.append(len(new))
-        return int(_append(tokens, back, head, end, new, order))
+        return int(append(tokens, back, head, end, new, order))
 
-    monkeypatch.setattr(text_module, "_append", counted)
+    monkeypatch.setattr(kernels, "append", counted)
     indexed(written(5, 5000), 3, [200] * 24)
     assert sum(hashed) == 5000
 

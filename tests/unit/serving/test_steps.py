@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from slipstream.bench.analysis import acceptance, step_split
-from slipstream.serving.steps import Step, StepFile, StepTotals, step_times
+from slipstream.serving.steps import StepFile, StepRecord, StepTotals, step_times
 from slipstream.serving.time_slicing import ActiveClock
 
 
-def step(**changes: Any) -> Step:
+def step(**changes: Any) -> StepRecord:
     plain = {
         "decoding": 1, "prefilling": 0, "tokens": 1, "generated": 1, "offered": [], "accepted": [],
         "begun": 0.0, "ended": 0.02, "drafted": [],
     }  # fmt: skip
-    return Step(**{**plain, **changes})
+    return StepRecord(**{**plain, **changes})
 
 
 def test_every_position_has_its_own_denominator() -> None:

@@ -12,11 +12,11 @@ import torch
 
 from slipstream.errors import ConfigError
 from slipstream.testing import models
-from slipstream.training.drafter import Batch, Drafter
+from slipstream.training.drafter import Batch, TrainableDrafter
 from slipstream.training.evaluate import alone, composed, guess
 from slipstream.training.features import Example, Target, load_target
+from slipstream.training.pipeline import frequent, make_drafter
 from slipstream.training.recipe import METHODS, Recipe, Training
-from slipstream.training.run import frequent, make_drafter
 from slipstream.training.trainer import Trainer
 
 PROMPT, LENGTH, TOKENS = 4, 36, 3
@@ -50,14 +50,16 @@ def recipe(method: str, **options: Any) -> Recipe:
 
 
 @pytest.fixture(params=METHODS)
-def drafter(request: pytest.FixtureRequest, target: tuple[Any, Target], examples: list[Example]) -> Drafter:
+def drafter(
+    request: pytest.FixtureRequest, target: tuple[Any, Target], examples: list[Example]
+) -> TrainableDrafter:
     wanted = recipe(
         request.param, drafter={"vocabulary": 200, "layers": 1 if request.param == "draft" else 2}
     )
     return make_drafter(wanted, target[1], target[0], examples)
 
 
-def test_nothing_looks_ahead(drafter: Drafter, examples: list[Example]) -> None:
+def test_nothing_looks_ahead(drafter: TrainableDrafter, examples: list[Example]) -> None:
     batch = Batch.of(examples[:3])
     at = 9
     for number in range(1, TOKENS + 1):
@@ -74,7 +76,7 @@ def test_nothing_looks_ahead(drafter: Drafter, examples: list[Example]) -> None:
         assert torch.allclose(before, other) != sees_last_token
 
 
-def test_every_place_of_an_answer_is_guessed_at(drafter: Drafter, examples: list[Example]) -> None:
+def test_every_place_of_an_answer_is_guessed_at(drafter: TrainableDrafter, examples: list[Example]) -> None:
     """In texts of several lengths, from the last token of the prompt on."""
     some = [
         replace(e, tokens=e.tokens[:n], hidden=e.hidden[:n], prompt_length=p)
@@ -88,7 +90,7 @@ def test_every_place_of_an_answer_is_guessed_at(drafter: Drafter, examples: list
         np.testing.assert_array_equal(guesses[answer], expected[answer])
 
 
-def test_it_learns(drafter: Drafter, examples: list[Example], tmp_path: Path) -> None:
+def test_it_learns(drafter: TrainableDrafter, examples: list[Example], tmp_path: Path) -> None:
     """What a random model says can be learnt by heart, but not guessed."""
     few = examples[:12]
     untrained = alone(few, guess(drafter, few)).tokens
@@ -153,7 +155,7 @@ def test_frequent_tokens_are_of_answers_that_are_learnt_from() -> None:
 
 
 def test_training_goes_on_from_what_was_exported(
-    drafter: Drafter, target: tuple[Any, Target], examples: list[Example], tmp_path: Path
+    drafter: TrainableDrafter, target: tuple[Any, Target], examples: list[Example], tmp_path: Path
 ) -> None:
     with torch.no_grad():
         for weight in drafter.parameters():

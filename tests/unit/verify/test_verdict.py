@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from slipstream.serving.client import Served
+from slipstream.verify.certificate import VERDICTS, html, sentences
+from slipstream.verify.checks import certificate, missing, verdict
 from slipstream.verify.known_bad import CASES, check_known_bad
-from slipstream.verify.report import VERDICTS, html, sentences
-from slipstream.verify.run import certificate, missing, verdict
 
 
 def cell(name: str = "temperature 1", verdict: str = "same", drafted: float = 50, **sampling: Any) -> Any:

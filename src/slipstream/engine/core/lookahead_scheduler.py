@@ -141,7 +141,7 @@ class LookaheadPlanning(StepStats):
         return super()._free_request(request, *args, **kwargs)  # type: ignore[misc]
 
 
-class Scheduler(LookaheadPlanning, VllmScheduler):
+class LookaheadScheduler(LookaheadPlanning, VllmScheduler):
     """Cuts the drafts (on V2 as many placeholders), which come back after the step, to the plan."""
 
     def update_draft_token_ids(self, draft_token_ids: DraftTokenIds) -> None:
@@ -154,7 +154,7 @@ class Scheduler(LookaheadPlanning, VllmScheduler):
         super().update_draft_token_ids(DraftTokenIds(draft_token_ids.req_ids, drafts))
 
 
-class AsyncScheduler(LookaheadPlanning, VllmAsyncScheduler):
+class AsyncLookaheadScheduler(LookaheadPlanning, VllmAsyncScheduler):
     """Plans by the number of placeholders, as the next step is scheduled before this one's drafts exist."""
 
     def _update_after_schedule(self, scheduler_output: Any) -> None:

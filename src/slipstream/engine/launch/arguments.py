@@ -8,8 +8,8 @@ from slipstream.engine.settings import Settings
 from slipstream.methods import CUSTOM_CLASS, method_of
 
 SCHEDULER = "slipstream.engine.core.scheduler.Scheduler"
-LOOKAHEAD_SCHEDULER = "slipstream.engine.core.lookahead_scheduler.Scheduler"
-LOOKAHEAD_ASYNC_SCHEDULER = "slipstream.engine.core.lookahead_scheduler.AsyncScheduler"
+LOOKAHEAD_SCHEDULER = "slipstream.engine.core.lookahead_scheduler.LookaheadScheduler"
+LOOKAHEAD_ASYNC_SCHEDULER = "slipstream.engine.core.lookahead_scheduler.AsyncLookaheadScheduler"
 CPU_WORKER = "slipstream.engine.worker.worker.CPUWorker"
 GPU_WORKER = "slipstream.engine.worker.worker.GPUWorker"
 NO_DRAFTER = "slipstream.engine.worker.drafters.NoDrafter"

@@ -12,7 +12,7 @@ from slipstream.config.deployment import read_config_file
 from slipstream.engine.launch import environment
 from slipstream.engine.launch.arguments import engine_arguments
 from slipstream.engine.launch.drafter_files import prepare_drafter
-from slipstream.engine.launch.report import report_choice, report_engine
+from slipstream.engine.launch.startup_report import report_choice, report_engine
 from slipstream.engine.patches import when_configured
 from slipstream.engine.plugin import register
 from slipstream.engine.settings import SHADOW_VARIABLE

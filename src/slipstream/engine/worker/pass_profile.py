@@ -47,7 +47,7 @@ def profile_passes(runner: Any) -> dict[str, Any]:
     """{tokens, seconds, drafter}: seconds of the target's pass, logits included, and of one pass of the
     drafter (0 if it has none that vLLM can run by itself). Rank 0 says how many passes, for all."""
     logger.info("measuring what a pass of the target takes; a few seconds")
-    drafter = _Drafter(runner)
+    drafter = _DrafterTimer(runner)
     probe = min(_pass(runner, min(PROBE, runner.max_num_tokens), drafter) + drafter.seconds for _ in range(2))
     passes = passes_to_time(get_world_group().broadcast_object(probe))
     counts = [count for count in passes.counts if count <= runner.max_num_tokens]
@@ -61,7 +61,7 @@ def profile_passes(runner: Any) -> dict[str, Any]:
     return {"tokens": list(rising), "seconds": list(rising.values()), "drafter": drafter.seconds_per_pass}
 
 
-def _pass(runner: Any, count: int, drafter: "_Drafter") -> float:
+def _pass(runner: Any, count: int, drafter: "_DrafterTimer") -> float:
     runner._sync_device()
     drafter.seconds = 0.0
     begun = time.perf_counter()
@@ -72,7 +72,7 @@ def _pass(runner: Any, count: int, drafter: "_Drafter") -> float:
     return time.perf_counter() - begun - drafter.seconds
 
 
-class _Drafter:
+class _DrafterTimer:
     """vLLM runs the drafter within its dummy run: its time is taken apart."""
 
     def __init__(self, runner: Any) -> None:

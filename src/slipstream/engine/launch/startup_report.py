@@ -3,7 +3,7 @@ what has come of it."""
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
@@ -63,12 +63,6 @@ def report_engine(vllm_config: "VllmConfig") -> None:
         ("scheduler", f"{scheduler.__module__}.{scheduler.__qualname__}, {timing}"),
     ]
     _print("Slipstream is active", rows)
-
-
-def drafting_report(llm: Any) -> dict[str, Any]:
-    """Counts by proposer of a `slipstream.LLM` that composes: what was drafted, accepted, and went wrong."""
-    report: dict[str, Any] = llm.llm_engine.engine_core.call_utility("drafting_report")
-    return report
 
 
 def _why_runner(runner: str, vllm_config: "VllmConfig") -> str:

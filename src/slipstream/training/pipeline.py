@@ -16,7 +16,7 @@ from slipstream.planning.prediction import Acceptance
 from slipstream.reporting.run_metadata import about_this_run
 from slipstream.training.card import write_card
 from slipstream.training.draft_model import DraftModel
-from slipstream.training.drafter import Drafter, Seen, read_weights
+from slipstream.training.drafter import Seen, TrainableDrafter, read_weights
 from slipstream.training.eagle import Eagle
 from slipstream.training.evaluate import Comparison, alone, compare, guess
 from slipstream.training.features import Example, Target, load_target, read_examples, write_features
@@ -103,7 +103,7 @@ def _same(file: Path, content: dict[str, Any], option: str) -> None:
     file.write_text(written)
 
 
-def make_drafter(recipe: Recipe, target: Target, model: Any, examples: Sequence[Example]) -> Drafter:
+def make_drafter(recipe: Recipe, target: Target, model: Any, examples: Sequence[Example]) -> TrainableDrafter:
     torch.manual_seed(recipe.training.seed)
     weights = read_weights(recipe.start_from) if recipe.start_from else {}
     known = next((w for name, w in weights.items() if name.endswith("token_map")), None)
@@ -115,7 +115,7 @@ def make_drafter(recipe: Recipe, target: Target, model: Any, examples: Sequence[
     often = everything._replace(
         vocabulary=known.long() if known is not None else frequent(examples, wanted.vocabulary, size)
     )
-    drafter: Drafter
+    drafter: TrainableDrafter
     if recipe.method == "mlp":
         drafter = MLP(target, often, num_tokens, wanted.width or 2 * target.hidden_size)
     elif recipe.method == "medusa":
@@ -154,7 +154,7 @@ def _result(
     state: State,
     compared: Sequence[Comparison],
     by_heart: Acceptance,
-    drafter: Drafter,
+    drafter: TrainableDrafter,
 ) -> dict[str, Any]:
     return {
         "about": about_this_run(),

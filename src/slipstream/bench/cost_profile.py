@@ -15,7 +15,7 @@ from slipstream.errors import SetupError
 from slipstream.planning.cost import CostCurve
 from slipstream.serving.arms import Arm
 from slipstream.serving.servers import Server
-from slipstream.serving.steps import Step, step_times
+from slipstream.serving.steps import StepRecord, step_times
 from slipstream.serving.time_slicing import RoundRobin
 
 CYCLES = 8  # times that every K is seen for a number of requests
@@ -79,7 +79,9 @@ def measure_cost(
     )
 
 
-def cost_row(steps: Sequence[Step], walls: Sequence[float], load: int, most_drafts: int) -> tuple[float, ...]:
+def cost_row(
+    steps: Sequence[StepRecord], walls: Sequence[float], load: int, most_drafts: int
+) -> tuple[float, ...]:
     """Seconds for K = 0..most_drafts with `load` requests, rising with K.
 
     Every K is taken relative to its own cycle of K = 0..most_drafts, the level is the median cycle's.

@@ -10,7 +10,7 @@ from typing import Any
 
 from slipstream.bench.analysis import speedup
 from slipstream.bench.output_comparison import TextComparison
-from slipstream.bench.plan import Cell, Plan
+from slipstream.bench.plan import BenchmarkPlan, Cell
 from slipstream.engine.load_generator import Request, Traffic, run_concurrently, send
 from slipstream.errors import ConfigError
 from slipstream.fingerprint import fingerprint
@@ -34,7 +34,7 @@ class Records:
     """A run's folder: `run.json` says what and with what, `rounds.jsonl` has a line per finished round, so
     that a killed run loses at most one."""
 
-    def __init__(self, folder: Path, plan: Plan) -> None:
+    def __init__(self, folder: Path, plan: BenchmarkPlan) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.rounds: dict[tuple[str, str], list[Round]] = defaultdict(list)
@@ -78,7 +78,7 @@ class Watcher:
     def finished(self, rounds: int, of: int) -> None: ...
 
 
-def run(plan: Plan, records: Records, watcher: Watcher, precision: float, budget: float) -> None:
+def run(plan: BenchmarkPlan, records: Records, watcher: Watcher, precision: float, budget: float) -> None:
     """Measure what is not yet measured, then again what is too uncertain while `budget` seconds last."""
     deadline = time.monotonic() + budget
     planned = plan.rounds * len(plan.cells)
@@ -97,7 +97,7 @@ def run(plan: Plan, records: Records, watcher: Watcher, precision: float, budget
             records.add(bench.round(wide, len(records.rounds[wide.key])))
 
 
-def _widest(plan: Plan, records: Records, precision: float) -> Cell | None:
+def _widest(plan: BenchmarkPlan, records: Records, precision: float) -> Cell | None:
     """The cell with the widest interval of a speedup, if it is wider than asked for."""
     widths: dict[tuple[str, str], float] = {}
     for cell in plan.cells:
@@ -112,7 +112,7 @@ def _widest(plan: Plan, records: Records, precision: float) -> Cell | None:
 
 
 class Bench:
-    def __init__(self, plan: Plan, servers: Mapping[str, Server]) -> None:
+    def __init__(self, plan: BenchmarkPlan, servers: Mapping[str, Server]) -> None:
         self._plan = plan
         self._servers = servers
         self._texts = TextComparison(servers[plan.arms[0].name], plan.model)
