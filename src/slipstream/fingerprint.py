@@ -6,5 +6,5 @@ from typing import Any
 
 
 def fingerprint(content: Any) -> str:
-    """Of anything that JSON can hold."""
+    """Return a short name for anything that JSON can hold."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]

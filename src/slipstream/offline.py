@@ -24,7 +24,7 @@ def LLM(
     drafter: str | os.PathLike[str] | None = None,
     **arguments: Any,
 ) -> "vllm.LLM":
-    """A running `vllm.LLM` that speculates.
+    """Return a running `vllm.LLM` that speculates.
 
     A function rather than a subclass, because the set-up is checked before vLLM is imported: a wrong
     pair of models is refused in seconds. What it returns is vLLM's own class, with `generate`, `chat`,

@@ -10,13 +10,13 @@ Round = Mapping[str, Any]
 
 
 def throughput(round_: Round, arm: str) -> float:
-    """Generated tokens a second."""
+    """Return the generated tokens a second."""
     measured = round_["arms"][arm]
     return float(measured["tokens"] / measured["seconds"])
 
 
 def ratios(rounds: Sequence[Round], bare: str, arm: str) -> list[float]:
-    """Tokens a second against `bare`, round by round."""
+    """Return the tokens a second relative to `bare`, round by round."""
     return [throughput(r, arm) / throughput(r, bare) for r in rounds]
 
 
@@ -27,8 +27,8 @@ def speedup(rounds: Sequence[Round], bare: str, arm: str) -> Interval:
 def analyse(
     rounds: Mapping[tuple[str, str], Sequence[Round]], arms: Sequence[str], precision: float
 ) -> list[dict[str, Any]]:
-    """All cells with two rounds or more: one says nothing of how far it can be trusted. The first arm is what
-    the others are compared with."""
+    """Return all cells with two rounds or more: one says nothing of how far it can be trusted. The first arm
+    is what the others are compared with."""
     return [
         _cell(workload, load, arm, arms[0], of_cell, precision)
         for (workload, load), of_cell in rounds.items()
@@ -90,7 +90,7 @@ def _cell(
 
 
 def step_split(steps: StepTotals) -> dict[str, Any]:
-    """Per step without prefill, in seconds; and the counts of all steps."""
+    """Return the seconds of a step without prefill, by part, and the counts of all steps."""
     n = max(steps.decode_steps, 1)
     return {
         "count": steps.steps,
@@ -105,7 +105,7 @@ def step_split(steps: StepTotals) -> dict[str, Any]:
 
 
 def acceptance(steps: StepTotals) -> dict[str, Any]:
-    """`by_position[j]`: of the draft tokens verified at j, the share that was kept, each with its own
+    """Return `by_position[j]`: of the draft tokens verified at j, the share that was kept, each with its own
     denominator. `length` counts the recovered or bonus token, over target passes that had drafts;
     `length_all` over all of them, drafts or none."""
     drafted, accepted = sum(steps.offered), sum(steps.accepted)

@@ -39,7 +39,7 @@ def measure_cost(
     most_drafts: int,
     tell: Callable[[str], None],
 ) -> CostCurve:
-    """Seconds of a step for every number of requests in `loads`: of `bare`, and of `probe` with 0 to
+    """Return seconds of a step for every number of requests in `loads`: of `bare`, and of `probe` with 0 to
     `most_drafts` draft tokens each. The two take turns."""
     rows, bare_steps = [], []
     prefills: list[tuple[int, float]] = []
@@ -82,7 +82,7 @@ def measure_cost(
 def cost_row(
     steps: Sequence[StepRecord], walls: Sequence[float], load: int, most_drafts: int
 ) -> tuple[float, ...]:
-    """Seconds for K = 0..most_drafts with `load` requests, rising with K.
+    """Return seconds for K = 0..most_drafts with `load` requests, rising with K.
 
     Every K is taken relative to its own cycle of K = 0..most_drafts, the level is the median cycle's.
     """
@@ -116,7 +116,7 @@ def cost_row(
 
 
 def _fit_prefill(prefills: Sequence[tuple[int, float]]) -> tuple[float, float]:
-    """(seconds of a step with prompts, seconds per prompt token), robust against single slow steps."""
+    """Return (seconds of a step with prompts, seconds per prompt token), robust against single slow steps."""
     from scipy.stats import theilslopes
 
     tokens = np.array([t for t, _ in prefills], dtype=float)

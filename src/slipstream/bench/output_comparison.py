@@ -11,7 +11,7 @@ LOOKED_AT = 3  # differing texts of an arm and round whose gap is asked for; eac
 
 
 def first_difference(one: str, other: str) -> int | None:
-    """The first character at which they differ, None if they are equal."""
+    """Return the first character at which they differ, None if they are equal."""
     if one == other:
         return None
     pairs = zip(one, other, strict=False)
@@ -50,8 +50,8 @@ class GreedyReference:
         return cls(text, starts[:-1], [top[0] - top[1] if len(top) > 1 else float("inf") for top in tops])
 
     def gap_at(self, character: int) -> float | None:
-        """At the token that holds this character; None past the end, where it was the end that they decided
-        differently."""
+        """Return the gap at the token that holds this character; None past the end, where it was the end
+        that they decided differently."""
         if character >= len(self.text):
             return None
         inside = [gap for start, gap in zip(self.starts, self.gaps, strict=False) if start <= character]
@@ -70,7 +70,7 @@ class TextComparison:
     def compare(
         self, requests: Sequence[Request], texts: Mapping[str, Sequence[str | None]]
     ) -> dict[str, dict[str, Any]]:
-        """`texts` by arm; None where the request failed."""
+        """Compare the texts of the arms; `texts` by arm, None where the request failed."""
         bare, *others = texts
         result = {}
         for arm in others:
@@ -85,7 +85,7 @@ class TextComparison:
         return result
 
     def _gap(self, request: Request, text: str) -> float | None:
-        """None if the arm wrote what bare vLLM writes alone: then it was bare vLLM in its batch that
+        """Return None if the arm wrote what bare vLLM writes alone: then it was bare vLLM in its batch that
         decided otherwise, at a near tie of its own."""
         key = repr((request.messages, request.prompt))
         if key not in self._references:

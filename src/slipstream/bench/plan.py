@@ -24,7 +24,7 @@ class Load:
         return f"{self.concurrency} at once" if self.concurrency else f"{self.rate:g}/s"
 
     def requests_per_round(self, at_least: int, waves: int = 1) -> int:
-        """`waves` per request in flight, or what arrives in ten seconds."""
+        """Return `waves` per request in flight, or what arrives in ten seconds."""
         if self.concurrency:
             return max(at_least, waves * self.concurrency)
         return max(at_least, math.ceil(OPEN_LOOP_SECONDS * (self.rate or 0)))
@@ -82,15 +82,16 @@ class BenchmarkPlan:
 
     @property
     def fingerprint(self) -> str:
-        """Of what makes rounds comparable; more rounds, loads or workloads may be added to a run later."""
+        """Return a fingerprint of what makes rounds comparable; more rounds, loads or workloads may be
+        added to a run later."""
         comparable = {
             key: value for key, value in self.as_dict().items() if key not in ("rounds", "workloads", "loads")
         }
         return fingerprint(comparable)
 
     def order(self, round_number: int) -> list[Arm]:
-        """Who goes first changes from round to round, and every other round goes backwards: what drifts
-        while a round lasts is not always to the advantage of the same arm."""
+        """Return the order of the arms. Who goes first changes from round to round, and every other round
+        goes backwards: what drifts while a round lasts is not always to the advantage of the same arm."""
         shift = (round_number // 2) % len(self.arms)
         arms = [*self.arms[shift:], *self.arms[:shift]]
         return arms[::-1] if round_number % 2 else arms

@@ -9,8 +9,9 @@ from slipstream.planning.prediction import Acceptance, Situation, predicted_spee
 
 
 def predict_cells(results: Mapping[str, Any], curve: CostCurve) -> list[dict[str, Any]]:
-    """Predicted and measured speedup of every cell under a closed loop that drafted anything. From the cell
-    come counts only (acceptance, lengths of prompts and answers) and the time of drafting; no other time."""
+    """Return predicted and measured speedup of every cell under a closed loop that drafted anything. From the
+    cell come counts only (acceptance, lengths of prompts and answers) and the time of drafting; no other
+    time."""
     view = View(results)
     rows = []
     for workload in view.workloads:

@@ -111,7 +111,7 @@ def _legend(entries: Sequence[tuple[str, str]]) -> str:
 
 
 def _labels(loads: Sequence[Load]) -> tuple[list[str], str]:
-    """Short labels for the axis and what they mean together."""
+    """Return short labels for the axis and what they mean together."""
     if all(load.concurrency for load in loads):
         return [str(load.concurrency) for load in loads], "requests at once"
     if all(load.rate for load in loads):
@@ -162,7 +162,7 @@ def _latency(view: View, workload: str, key: str) -> str:
 
 
 def _acceptance(view: View, workload: str) -> str:
-    """At the lowest load; acceptance is a matter of text, not of load."""
+    """Draw acceptance at the lowest load; it is a matter of text, not of load."""
     series = []
     positions = 0
     for i, arm in enumerate(view.others):

@@ -47,7 +47,7 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def judge(cell: Entry) -> str:
-    """`good` or `bad` beyond doubt, else nothing."""
+    """Return `good` or `bad` beyond doubt, else nothing."""
     ratio = cell.get("speedup")
     if not ratio:
         return ""
@@ -72,13 +72,13 @@ class View:
         return [(load, cell) for load in self.loads if (cell := self.cell(workload, load, arm))]
 
     def mean_speedup(self, arm: str) -> float:
-        """Geometric mean over all cells."""
+        """Return the geometric mean over all cells."""
         ratios = [c["speedup"]["value"] for c in self._cells.values() if c["arm"] == arm]
         return float(np.exp(np.mean(np.log(ratios)))) if ratios else 0.0
 
 
 def verdicts(results: Results) -> list[str]:
-    """What to do, in plain words: first overall, then per workload."""
+    """Return what to do, in plain words: first overall, then per workload."""
     view = View(results)
     if not view.others:
         return []
@@ -118,7 +118,7 @@ def _verdict(view: View, workload: str) -> str:
 
 
 def _crossing(cells: Sequence[tuple[Load, Entry]]) -> str:
-    """Where the line through the speedups falls below 1."""
+    """Return where the line through the speedups falls below 1."""
     points = [(load.concurrency, c["speedup"]["value"]) for load, c in cells if load.concurrency]
     for (x0, y0), (x1, y1) in pairwise(points):
         if y0 >= 1 > y1:

@@ -98,7 +98,7 @@ def run(plan: BenchmarkPlan, records: Records, watcher: Watcher, precision: floa
 
 
 def _widest(plan: BenchmarkPlan, records: Records, precision: float) -> Cell | None:
-    """The cell with the widest interval of a speedup, if it is wider than asked for."""
+    """Return the cell with the widest interval of a speedup, if it is wider than asked for."""
     widths: dict[tuple[str, str], float] = {}
     for cell in plan.cells:
         rounds = records.rounds[cell.key]
@@ -154,8 +154,8 @@ class Bench:
     def _send(
         self, cell: Cell, requests: list[Request], order: Sequence[Arm], number: int
     ) -> tuple[dict[str, dict[str, Any]], dict[str, ActiveClock]]:
-        """The answers and the clock of every arm. In a closed loop the arms take turns many times in a round;
-        an open loop has its arrivals in real time, so there one arm goes after the other."""
+        """Return the answers and the clock of every arm. In a closed loop the arms take turns many times in a
+        round; an open loop has its arrivals in real time, so there one arm goes after the other."""
         traffic = {arm.name: self._traffic(arm, cell, requests, number) for arm in order}
         if not self._can_stop:
             return {name: send(one) for name, one in traffic.items()}, dict.fromkeys(traffic, ActiveClock())
@@ -184,7 +184,7 @@ class Bench:
         )
 
     def _measured(self, arm: str, result: dict[str, Any], own: ActiveClock) -> dict[str, Any]:
-        """What is kept of a round. Times are the arm's own: without those in which it was stopped."""
+        """Return what is kept of a round. Times are the arm's own: without those in which it was stopped."""
         server = self._servers[arm]
         server.require_answers(result["errors"])
         steps = server.steps.new()
@@ -203,13 +203,14 @@ class Bench:
 
 
 def _salt(cell: Cell, number: int) -> str:
-    """Prompts come round again; the salt keeps the prefix cache from answering for them. Hexadecimal, since
-    vLLM refuses a salt with a slash in it."""
+    """Return a salt that keeps the prefix cache from answering for prompts that come round again.
+    Hexadecimal, since vLLM refuses a salt with a slash in it."""
     return fingerprint([*cell.key, number])
 
 
 def request_form(server: Server, model: str) -> Callable[[Request], Request]:
-    """How requests have to be put: as they are, or as completions for a model without a chat template."""
+    """Return how requests have to be put: as they are, or as completions for a model without a chat
+    template."""
     try:
         server.post("/v1/chat/completions", {
             "model": model, "max_tokens": 1, "messages": [{"role": "user", "content": "Hello"}]

@@ -18,7 +18,7 @@ class Interval:
 
     @property
     def half_width(self) -> float:
-        """Relative to the value."""
+        """Return half the interval's width, relative to the value."""
         return (self.high - self.low) / 2 / self.value
 
     def as_dict(self) -> dict[str, Any]:
@@ -26,7 +26,7 @@ class Interval:
 
 
 def mean_ratio(ratios: Sequence[float], confidence: float = 0.95) -> Interval:
-    """Geometric mean of the ratios of paired rounds, with a bootstrap interval over rounds.
+    """Return geometric mean of the ratios of paired rounds, with a bootstrap interval over rounds.
 
     With few rounds the plain percentile bootstrap is too narrow, by a factor that is known: the quantiles
     are taken further out so that for normal noise they agree with Student's t (Hesterberg 2015, 'expanded
@@ -51,8 +51,8 @@ def mean_ratio(ratios: Sequence[float], confidence: float = 0.95) -> Interval:
 
 
 def mean_over_cells(cells: Sequence[Sequence[float]], confidence: float = 0.95) -> Interval:
-    """Geometric mean over cells of the mean ratio of each, every cell counting alike however often it was
-    measured; Student's interval with the degrees of freedom of the cell that has the fewest rounds."""
+    """Return geometric mean over cells of the mean ratio of each, every cell counting alike however often it
+    was measured; Student's interval with the degrees of freedom of the cell that has the fewest rounds."""
     from scipy import stats
 
     logs = [np.log(np.asarray(ratios, dtype=float)) for ratios in cells]

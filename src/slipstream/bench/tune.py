@@ -94,8 +94,9 @@ def candidates(drafter: str | None) -> list[TuneCandidate]:
 
 
 def batch_size_table(loads: Sequence[int], tokens: Sequence[int]) -> list[list[int]]:
-    """[first, last batch size, K] for vLLM's `num_speculative_tokens_per_batch_size`. Between two loads that
-    were measured the border is halfway on a logarithmic scale; neighbours with the same K are one."""
+    """Return [first, last batch size, K] for vLLM's `num_speculative_tokens_per_batch_size`. Between two
+    loads that were measured the border is halfway on a logarithmic scale; neighbours with the same K are
+    one."""
     table: list[list[int]] = []
     first = 1
     for i, (load, k) in enumerate(zip(loads, tokens, strict=True)):
@@ -128,7 +129,7 @@ class Measured:
         return predicted_speedup(self.curve, accepted, situation, self.drafting[candidate] * share)
 
     def predict_all(self, candidate: str, load: int, k: int) -> float:
-        """Geometric mean over workloads."""
+        """Return the geometric mean over workloads."""
         return math.exp(
             sum(math.log(self.predict(candidate, w, load, k)) for w in self.situations) / len(self.situations)
         )
@@ -245,8 +246,8 @@ class Tuning:
         return StepTotals.of(server.steps.new(), ActiveClock()), tokens
 
     def options(self) -> list[Option]:
-        """The best configurations by prediction, best first: per candidate the best K for every load, and the
-        best single K."""
+        """Return the best configurations by prediction, best first: per candidate the best K for every load,
+        and the best single K."""
         assert self.measured is not None
         ks = range(MOST_DRAFTS + 1)
         found = []
@@ -354,7 +355,8 @@ class Tuning:
 
 
 def prefers_auto(auto: Interval, fixed: Interval | None) -> bool:
-    """Whether `auto` is chosen, by its speedup and that of the best fixed K that is as fast as bare vLLM."""
+    """Return whether `auto` is chosen, by its speedup and that of the best fixed K that is as fast as bare
+    vLLM."""
     return auto.value >= 1 if fixed is None else auto.low > fixed.value
 
 

@@ -35,14 +35,14 @@ class Checkpoint:
 
     @cached_property
     def folder(self) -> Path | None:
-        """The files on this machine: the folder itself, or the snapshot in the Hugging Face cache."""
+        """Return the files on this machine: the folder itself, or the snapshot in the Hugging Face cache."""
         if self.is_local:
             return Path(self.name).expanduser()
         config = hub.fetch(self.name, "config.json", self.revision)
         return config.parent if config else None
 
     def file(self, filename: str) -> Path | None:
-        """The local path of a small file of this checkpoint; fetched from the hub if need be."""
+        """Return the local path of a small file of this checkpoint; fetched from the hub if need be."""
         if self.folder is None:
             return None
         path = self.folder / filename
@@ -53,7 +53,7 @@ class Checkpoint:
         return hub.fetch(self.name, filename, self.revision)
 
     def json(self, filename: str) -> dict[str, Any]:
-        """A JSON file of this checkpoint; empty if it has none."""
+        """Return a JSON file of this checkpoint; empty if it has none."""
         path = self.file(filename)
         if path is None:
             return {}
@@ -69,7 +69,8 @@ class Checkpoint:
 
     @cached_property
     def text_config(self) -> dict[str, Any]:
-        """The language model's part of the config; multimodal models and `speculators` heads nest it."""
+        """Return the language model's part of the config; multimodal models and `speculators` heads nest
+        it."""
         keys = ("text_config", "llm_config", "transformer_layer_config")
         nested = next((self.config[key] for key in keys if isinstance(self.config.get(key), dict)), None)
         return self.config if nested is None else nested
@@ -80,7 +81,7 @@ class Checkpoint:
 
     @property
     def vocab_size(self) -> int | None:
-        """Rows of the embedding table: at least the number of tokens, often padded above it."""
+        """Return the rows of the embedding table: at least the number of tokens, often padded above it."""
         return self.text_config.get("vocab_size")
 
     @property
@@ -89,7 +90,8 @@ class Checkpoint:
 
     @property
     def generates_text(self) -> bool:
-        """Whether vLLM would serve it as a decoder that generates, judged by the signs of the checkpoint."""
+        """Return whether vLLM would serve it as a decoder that generates, judged by the signs of the
+        checkpoint."""
         if self.config.get("is_encoder_decoder") or self.file("modules.json"):  # the latter: an embedder
             return False
         endings = ("CausalLM", "ConditionalGeneration", "LMHeadModel")
@@ -97,12 +99,13 @@ class Checkpoint:
 
     @property
     def contains_drafter(self) -> bool:
-        """A checkpoint in `speculators` format names its own target; vLLM starts both by itself."""
+        """Return whether it is in `speculators` format: it names its own target, and vLLM starts both by
+        itself."""
         return "speculators_config" in self.config
 
     @cached_property
     def drafter_method(self) -> str:
-        """How vLLM would use this checkpoint as a drafter, by the signs that vLLM itself goes by."""
+        """Return how vLLM would use this checkpoint as a drafter, by the signs that vLLM itself goes by."""
         if self.contains_drafter:
             kind = str(self.config.get("speculators_model_type", EAGLE3.name))
             return {"peagle": EAGLE3.name, "dflash2": DFLASH.name}.get(kind, kind)
@@ -110,17 +113,17 @@ class Checkpoint:
 
     @property
     def drafts_in_parallel(self) -> bool:
-        """P-EAGLE heads, which vLLM runs as eagle3 if it is told so."""
+        """Return whether it is a P-EAGLE head, which vLLM runs as eagle3 if it is told so."""
         return self.config.get("speculators_model_type") == "peagle"
 
     @property
     def trained_for(self) -> str:
-        """The target that `slipstream train` made this drafter for; empty if it did not."""
+        """Return the target that `slipstream train` made this drafter for; empty if it did not."""
         return str(self.json("training.json").get("recipe", {}).get("target", ""))
 
     @property
     def held_out_survival(self) -> tuple[float, ...]:
-        """Of a drafter that `slipstream train` made: how often its first, second, ... draft token was
+        """Return for a drafter that `slipstream train` made how often its first, second, ... draft token was
         accepted with all before it, on held-out texts (the greedy ones if there are any)."""
         rows = self.json("training.json").get("held_out", [])
         rows = [row for row in rows if row["texts"] == "greedy"] or rows[:1]
@@ -128,12 +131,13 @@ class Checkpoint:
 
     @property
     def has_only_pickled_weights(self) -> bool:
-        """Whether its weights could only be loaded by unpickling; False where that is not known."""
+        """Return whether its weights could only be loaded by unpickling; False where that is not known."""
         names = self._weight_names
         return bool(names) and not any(name.endswith(".safetensors") for name in names)
 
     def fetch_weights(self) -> list[Path]:
-        """The weight files on this machine, fetched from the hub if need be: safetensors if there are any."""
+        """Return the weight files on this machine, fetched from the hub if need be: safetensors if there are
+        any."""
         index = "model.safetensors.index.json", "pytorch_model.bin.index.json"
         maps = [self.json(name).get("weight_map") for name in index]
         names = set(next((listed.values() for listed in maps if listed), self._weight_names))
@@ -152,8 +156,8 @@ class Checkpoint:
 
     @cached_property
     def num_parameters(self) -> int | None:
-        """Numbers in the weight files, as safetensors or the hub state them; about as many as a pickle has
-        room for; None where neither is known."""
+        """Return numbers in the weight files, as safetensors or the hub state them; about as many as a pickle
+        has room for; None where neither is known."""
         if counted := sum(count for _, count in self._stored_tensors):
             return counted
         if not self.is_local and not self._has_weights_here:
@@ -165,7 +169,8 @@ class Checkpoint:
         return None
 
     def weight_bytes(self, dtype: str = "auto") -> int | None:
-        """Bytes of the weights when loaded in `dtype`; from the index where the weights are not here."""
+        """Return bytes of the weights when loaded in `dtype`; from the index where the weights are not
+        here."""
         width = FLOATS.get(dtype, OTHER_FLOATS)
         if self._stored_tensors:
             return sum(
@@ -176,7 +181,8 @@ class Checkpoint:
         return index.get("total_size")
 
     def kv_bytes_per_token(self, dtype: str = "auto") -> int | None:
-        """Bytes of KV cache for one token with plain attention; None where the config does not tell."""
+        """Return bytes of KV cache for one token with plain attention; None where the config does not
+        tell."""
         config = self.text_config
         layers, heads = config.get("num_hidden_layers"), config.get("num_attention_heads")
         if not layers or not heads or not self.hidden_size:
@@ -199,7 +205,7 @@ class Checkpoint:
 
     @cached_property
     def _stored_tensors(self) -> tuple[tuple[str, int], ...]:
-        """(stored type, number of elements) of every tensor here."""
+        """Return (stored type, number of elements) of every tensor here."""
         index = self.json("model.safetensors.index.json").get("weight_map")
         listed = set(index.values()) if index else None  # some folders hold the weights a second time
         files = sorted(self.folder.glob("*.safetensors")) if self.folder else []
@@ -208,7 +214,7 @@ class Checkpoint:
 
 
 def open_checkpoint(name: str, revision: str | None = None) -> Checkpoint:
-    """The checkpoint `name`; raises if there is no such folder or id, or it has no config.json."""
+    """Return the checkpoint `name`; raises if there is no such folder or id, or it has no config.json."""
     checkpoint = Checkpoint(name, revision)
     if not checkpoint.is_local and (name.startswith(("/", "./", "../", "~")) or name.count("/") > 1):
         raise CheckpointError(f"{name}: no such folder. Give a model folder or a Hugging Face id.")
@@ -224,7 +230,7 @@ def _is_weight_file(name: str) -> bool:
 
 
 def _read_header(file: Path) -> Iterator[tuple[str, int]]:
-    """(type, number of elements) of each tensor in a safetensors file, from its header alone."""
+    """Yield (type, number of elements) of each tensor in a safetensors file, from its header alone."""
     with file.open("rb") as stream:
         length = int.from_bytes(stream.read(8), "little")
         try:

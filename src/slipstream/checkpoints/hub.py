@@ -11,7 +11,7 @@ _unreachable = False
 
 @cache
 def fetch(repo: str, filename: str, revision: str | None) -> Path | None:
-    """The local path of one file, downloaded if it is not cached; None if the repository has none."""
+    """Return the local path of one file, downloaded if it is not cached; None if the repository has none."""
     from huggingface_hub import hf_hub_download, try_to_load_from_cache
     from huggingface_hub.errors import (
         EntryNotFoundError,
@@ -54,7 +54,7 @@ def fetch(repo: str, filename: str, revision: str | None) -> Path | None:
 
 
 def list_files(repo: str, revision: str | None) -> list[str]:
-    """Names of a repository's files; empty if the hub cannot be asked."""
+    """Return names of a repository's files; empty if the hub cannot be asked."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
 
@@ -68,7 +68,7 @@ def list_files(repo: str, revision: str | None) -> list[str]:
 
 @cache
 def num_parameters(repo: str, revision: str | None) -> int | None:
-    """Numbers in a repository's safetensors files, from their headers; None if the hub cannot tell."""
+    """Return numbers in a repository's safetensors files, from their headers; None if the hub cannot tell."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, NotASafetensorsRepoError, SafetensorsParsingError
 
@@ -82,7 +82,7 @@ def num_parameters(repo: str, revision: str | None) -> int | None:
 
 
 def cached_models() -> list[str]:
-    """Ids of the models in the local cache."""
+    """Return ids of the models in the local cache."""
     from huggingface_hub import scan_cache_dir
     from huggingface_hub.errors import CacheNotFound
 

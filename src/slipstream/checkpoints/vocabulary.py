@@ -43,7 +43,7 @@ class VocabularyComparison:
     shared_tokens: int = 0
 
     def describe(self) -> str:
-        """Both tokenizers by name, and what differs."""
+        """Return both tokenizers by name, and what differs."""
         target, drafter = self.target, self.drafter
         if self.agreement is Agreement.SAME:
             return f"{len(target.tokens)} tokens, all the same" if target.tokens else "the same file"
@@ -63,7 +63,7 @@ class VocabularyComparison:
 
 
 def read_vocabulary(checkpoint: Checkpoint) -> Vocabulary | None:
-    """The vocabulary of a checkpoint, or None if it has no tokenizer (heads do not)."""
+    """Return the vocabulary of a checkpoint, or None if it has no tokenizer (heads do not)."""
     if path := checkpoint.file("tokenizer.json"):
         return _from_tokenizer_json(checkpoint.name, path)
     if path := checkpoint.file("vocab.json"):

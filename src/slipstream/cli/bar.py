@@ -26,7 +26,7 @@ class Bar:
 
 @contextmanager
 def on_stderr() -> Iterator[Progress]:
-    """Plain lines if that is not a terminal."""
+    """Yield a progress bar on stderr; plain lines if that is not a terminal."""
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(file=sys.stderr)) as progress:
         yield progress

@@ -19,8 +19,8 @@ class Command:
 def read_command(
     flags: Sequence[str], ask_vllm: Callable[[Sequence[str]], Deployment | None] = lambda flags: None
 ) -> Command:
-    """`MODEL [flags of ours and of vllm serve]`. Only vLLM's own parser can tell a model that comes later
-    from the value of a flag; it takes seconds to import, so it is asked last."""
+    """Read `MODEL [flags of ours and of vllm serve]`. Only vLLM's own parser can tell a model that comes
+    later from the value of a flag; it takes seconds to import, so it is asked last."""
     arguments, vllm_flags = split_flags(flags)
     speculation, notes = read_speculation(arguments)
     deployment = Deployment.from_flags(vllm_flags) or ask_vllm(vllm_flags)

@@ -18,7 +18,7 @@ UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
 def check_command(model: str, flags: Sequence[str]) -> None:
-    """Before anything is started: vLLM is there, MODEL is one, and the flags are for all arms."""
+    """Check before anything is started that vLLM is there, MODEL is one, and the flags are for all arms."""
     require_vllm()
     if model.startswith("-"):
         raise ConfigError("no model is given; write MODEL before the options")
@@ -26,7 +26,7 @@ def check_command(model: str, flags: Sequence[str]) -> None:
 
 
 def numbers(option: str, text: str) -> list[float]:
-    """`1,4,16`"""
+    """Read numbers such as `1,4,16`."""
     try:
         values = [float(part) for part in text.split(",") if part.strip()]
     except ValueError:
@@ -37,7 +37,7 @@ def numbers(option: str, text: str) -> list[float]:
 
 
 def counts(option: str, text: str) -> list[int]:
-    """`1,4,16`, each once, in rising order."""
+    """Read counts such as `1,4,16`; each is kept once, in rising order."""
     values = numbers(option, text)
     if any(value != int(value) for value in values):
         raise ConfigError(f"{option} {text}: write whole numbers with commas, as 1,4,16")
@@ -45,7 +45,7 @@ def counts(option: str, text: str) -> list[int]:
 
 
 def seconds(option: str, text: str) -> float:
-    """`90s`, `20m`, `1.5h`"""
+    """Read a duration such as `90s`, `20m` or `1.5h`."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh])", text.strip())
     if not match:
         raise ConfigError(f"{option} {text}: write a number with s, m or h, as 20m")
@@ -68,7 +68,7 @@ class _Drawn(Watcher):
 
 @contextmanager
 def watched() -> Iterator[Watcher]:
-    """A progress bar with time left, on stderr; plain lines if that is not a terminal."""
+    """Yield a progress bar with the time left, on stderr; plain lines if that is not a terminal."""
     columns = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
         TimeRemainingColumn(elapsed_when_finished=True),

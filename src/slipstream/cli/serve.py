@@ -54,7 +54,7 @@ def serve(context: typer.Context) -> None:
 
 
 def take_shadow(flags: Sequence[str]) -> tuple[float, list[str]]:
-    """(what --shadow says, the other flags)."""
+    """Return (what --shadow says, the other flags)."""
     from slipstream.errors import ConfigError
 
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)

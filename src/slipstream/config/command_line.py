@@ -23,7 +23,7 @@ DOTTED = ("--speculative-config.", "--speculative_config.", "-sc.")
 
 
 def split_flags(flags: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """(speculation arguments for `read_speculation`, the flags that are vLLM's)."""
+    """Return (speculation arguments for `read_speculation`, the flags that are vLLM's)."""
     dotted, plain = _take_dotted(flags)
     namespace, rest = _parser().parse_known_args(plain)
     arguments = {name: value for name, value in vars(namespace).items() if value is not None}
@@ -35,7 +35,8 @@ def split_flags(flags: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
 
 
 def _in_config_file(flags: Sequence[str]) -> dict[str, Any]:
-    """vLLM turns every key of its --config file into a flag, so only a key that is vLLM's can stand there."""
+    """Refuse our flags there. vLLM turns every key of its --config file into a flag, so only a key that is
+    vLLM's can stand there."""
     found = {k: v for k, v in read_config_file(flags).items() if k in SPECULATION_ARGUMENTS}
     if other := sorted(found.keys() - {"speculative_config"}):
         raise ConfigError(f"{', '.join(other)} cannot stand in the --config file; give it as a flag instead")

@@ -57,7 +57,7 @@ class Deployment:
 
     @classmethod
     def from_arguments(cls, model: str, arguments: Mapping[str, Any]) -> Self:
-        """From vLLM's keyword arguments, or flags as text; what is not understood is left to vLLM."""
+        """Make it from vLLM's keyword arguments, or flags as text; what is not understood is left to vLLM."""
         known: dict[str, Any] = {}
         for field in fields(cls):
             value = arguments.get(field.name)
@@ -77,7 +77,7 @@ class Deployment:
 
     @classmethod
     def from_flags(cls, flags: Sequence[str]) -> Self | None:
-        """From the arguments of `vllm serve`; None if they do not show the model at first sight."""
+        """Make it from the arguments of `vllm serve`; None if they do not show the model at first sight."""
         arguments: dict[str, Any] = {}
         for position, flag in enumerate(flags):
             name, _, value = flag.partition("=")
@@ -94,7 +94,7 @@ class Deployment:
 
 
 def read_config_file(flags: Sequence[str]) -> dict[str, Any]:
-    """The options in vLLM's own --config file; if it cannot be read, vLLM will say so better."""
+    """Return the options in vLLM's own --config file; if it cannot be read, vLLM will say so better."""
     path = ""
     for position, flag in enumerate(flags):
         name, _, value = flag.partition("=")
@@ -111,7 +111,7 @@ def read_config_file(flags: Sequence[str]) -> dict[str, Any]:
 
 
 def opaque_reason(name: str, deployment: Deployment) -> str:
-    """Why vLLM may be able to load a model though its files cannot be read here; empty if they can."""
+    """Return why vLLM may be able to load a model though its files cannot be read here; empty if they can."""
     if ":" in name or name.endswith(".gguf"):
         return "an address or a GGUF file"
     folder = Path(name).expanduser()
@@ -126,7 +126,7 @@ def opaque_reason(name: str, deployment: Deployment) -> str:
 
 
 def _json_object(value: Any) -> Any:
-    """vLLM's JSON flags; what is no object is left to vLLM to complain of."""
+    """Read one of vLLM's JSON flags; what is no object is left to vLLM to complain of."""
     try:
         return json.loads(value) if isinstance(value, str) else value
     except ValueError:
@@ -141,7 +141,7 @@ def _fraction(text: str) -> float | None:
 
 
 def _whole_number(text: str) -> int | None:
-    """As vLLM reads it: 2k is 2000, 2K is 2048; auto, -1 and the like are None."""
+    """Read a number as vLLM does: 2k is 2000, 2K is 2048; auto, -1 and the like are None."""
     units = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
     number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1)
     try:

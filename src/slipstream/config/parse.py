@@ -53,7 +53,7 @@ Options = dict[str, Any]
 
 
 def read_speculation(arguments: Mapping[str, Any]) -> tuple[SpeculationConfig, list[str]]:
-    """The config that `arguments` ask for, and notes on what was translated or ignored.
+    """Return the config that `arguments` ask for, and notes on what was translated or ignored.
 
     `arguments` may hold any of SPECULATION_ARGUMENTS; None counts as not given.
     """
@@ -244,13 +244,14 @@ def _read_classic_form(given: Mapping[str, Any]) -> tuple[SpeculationConfig, lis
 
 
 def _ngram_as_vllm_reads_it(smallest: int | None, largest: int | None) -> dict[str, int]:
-    """vLLM takes a missing end to be the same as the given one, and 5..5 when both are missing."""
+    """Read the two ends. vLLM takes a missing end to be the same as the given one, and 5..5 when both are
+    missing."""
     smallest, largest = smallest or largest or 5, largest or smallest or 5
     return {"min": smallest, "max": largest}
 
 
 def _is_dotted_path(model: Any) -> bool:
-    """As vLLM: `pkg.module.Class` is a proposer class, anything with a slash is a model."""
+    """Decide as vLLM does: `pkg.module.Class` is a proposer class, anything with a slash is a model."""
     parts = model.split(".") if isinstance(model, str) else []
     return len(parts) > 1 and all(part.isidentifier() for part in parts)
 

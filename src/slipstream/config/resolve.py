@@ -57,7 +57,7 @@ class ResolvedSpeculation:
 
     @property
     def proposer(self) -> str:
-        """The proposers in one phrase."""
+        """Return the proposers in one phrase."""
         if self.method is None:
             return "none"
         named = [_in_words(name, options) for name, options in self.free.items()]
@@ -69,7 +69,7 @@ class ResolvedSpeculation:
 
     @property
     def composes(self) -> bool:
-        """Slipstream drafts, not vLLM's own proposer."""
+        """Return whether Slipstream drafts, not vLLM's own proposer."""
         return bool(self.free or (self.method and method_of(self.method).implementation))
 
 
@@ -114,7 +114,7 @@ def choose(
 
 
 def _free_proposers(config: SpeculationConfig) -> dict[str, dict[str, Any]]:
-    """Those that are named; n-gram lookup and suffix decoding if none is."""
+    """Return the options of those that are named; of n-gram lookup and suffix decoding if none is."""
     ngram, suffix = config.ngram, config.suffix
     if not (ngram or suffix or config.plugins):
         ngram, suffix = Ngram(), Suffix()
@@ -143,14 +143,15 @@ def _in_words(name: str, options: Mapping[str, Any]) -> str:
 
 
 def default_min_p(deployment: Deployment, target: Checkpoint | None) -> float:
-    """The min_p that vLLM gives to every request because the model's generation_config.json says so."""
+    """Return the min_p that vLLM gives to every request because the model's generation_config.json says
+    so."""
     if target is None or deployment.generation_config != "auto":
         return 0.0
     return float(target.json("generation_config.json").get("min_p") or 0.0)
 
 
 def _reason_to_stay_off(deployment: Deployment, target: Checkpoint | None) -> str:
-    """Why speculation that nobody asked for by name would break what works without it."""
+    """Return why speculation that nobody asked for by name would break what works without it."""
     if reason := unsupported_reason(deployment, target):
         return reason
     if target is None:
@@ -203,7 +204,7 @@ def _choose_drafter(
 def _free_beside_drafter(
     config: SpeculationConfig, method: str, deployment: Deployment, target: Checkpoint | None
 ) -> dict[str, dict[str, Any]]:
-    """What drafts beside the drafter: what is named, else all in `auto` and nothing in `fixed`."""
+    """Return what drafts beside the drafter: what is named, else all in `auto` and nothing in `fixed`."""
     named = [name for name in config.proposers if name != "drafter"]
     if config.native or (config.mode == "fixed" and not named):
         return {}
@@ -230,8 +231,9 @@ def _open_drafter(drafter: Drafter, deployment: Deployment) -> Checkpoint | None
 
 
 def _differ_in_padding(target: Checkpoint, drafter: Checkpoint) -> bool:
-    """Same tokens in tables of different sizes, as in the Qwen family: vLLM refuses that as it stands,
-    but runs it, with the same drafts, when told to map one vocabulary onto the other."""
+    """Return whether they have the same tokens in tables of different sizes, as in the Qwen family: vLLM
+    refuses that as it stands, but runs it, with the same drafts, when told to map one vocabulary onto the
+    other."""
     if target.vocab_size == drafter.vocab_size:
         return False
     ours, theirs = read_vocabulary(target), read_vocabulary(drafter)
@@ -244,7 +246,7 @@ def _differ_in_padding(target: Checkpoint, drafter: Checkpoint) -> bool:
 
 
 def offered_tokens(method: str, checkpoint: Checkpoint | None) -> int | None:
-    """How many tokens a drafter offers per step; None if it can draft any number."""
+    """Return how many tokens a drafter offers per step; None if it can draft any number."""
     if checkpoint is None:
         return None
     config = checkpoint.text_config

@@ -151,7 +151,7 @@ class SpeculationConfig(_Options):
 
     @property
     def proposers(self) -> tuple[str, ...]:
-        """The proposers asked for by name; empty when `auto` shall find one."""
+        """Return the proposers asked for by name; empty when `auto` shall find one."""
         asked = {
             "drafter": self.drafter, "ngram": self.ngram,
             "suffix": self.suffix, "custom_class": self.custom_class,
@@ -184,7 +184,7 @@ class SpeculationConfig(_Options):
 
 
 def unknown_keys_message(unknown: Iterable[str], known: Iterable[str]) -> str:
-    """'unknown key x; did you mean y?' for each."""
+    """Return 'unknown key x; did you mean y?' for each key."""
     known = sorted(known)
     parts = []
     for key in unknown:
@@ -195,7 +195,7 @@ def unknown_keys_message(unknown: Iterable[str], known: Iterable[str]) -> str:
 
 
 def _explain(cls: type[BaseModel], error: Any) -> str:
-    """One pydantic error as a line that names the option, the value and what to write."""
+    """Return one pydantic error as a line that names the option, the value and what to write."""
     *parents, last = [str(part) for part in error["loc"]] or [""]
     sections: dict[str, type[BaseModel]] = {"drafter": Drafter, "ngram": Ngram, "suffix": Suffix}
     owner = sections.get(parents[0], cls) if parents else cls

@@ -32,7 +32,7 @@ class Situation:
 
     @property
     def has_experts(self) -> bool:
-        """Whether the target is a mixture of experts, or may be one."""
+        """Return whether the target is a mixture of experts, or may be one."""
         return self.target is None or any(self.target.text_config.get(key) for key in EXPERTS)
 
     @property

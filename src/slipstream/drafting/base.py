@@ -43,29 +43,29 @@ class Proposer(ABC):
     """No model pass: asked at every step for every request."""
 
     def start(self, request: RequestInfo) -> None:  # noqa: B027 - optional
-        """A request begins; its prompt comes through `observe`."""
+        """Note a request that begins; its prompt comes through `observe`."""
 
     @abstractmethod
     def observe(self, request_id: str, tokens: Sequence[int]) -> None:
-        """These tokens now stand at the end of the request's text: its prompt first, then what the target
+        """Take tokens that now stand at the end of the request's text: its prompt first, then what the target
         has written."""
 
     @abstractmethod
     def propose(self, wanted: Mapping[str, int]) -> Mapping[str, Draft]:
-        """Drafts for these requests, of at most so many tokens each; requests may be left out."""
+        """Return drafts for these requests, of at most so many tokens each; requests may be left out."""
 
     @abstractmethod
     def forget(self, request_id: str) -> None:
-        """The request has ended."""
+        """Drop what is kept of a request that has ended."""
 
     def expected_survival(self, max_tokens: int) -> Sequence[float]:
-        """Only for a proposer that is not free: what it thinks its next draft is worth, before it is asked.
+        """Return what a proposer that is not free thinks its next draft is worth, before it is asked.
         The estimate is corrected by what is seen to be accepted."""
         raise NotImplementedError
 
 
 def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many first tokens are the same."""
+    """Return how many first tokens are the same."""
     length = 0
     for x, y in zip(a, b, strict=False):
         if x != y:

@@ -48,20 +48,20 @@ class Calibration:
         return self._counts[proposer]
 
     def survival(self, proposer: str, stated: Sequence[float]) -> list[float]:
-        """The stated survival, corrected by what has been seen."""
+        """Return the stated survival, corrected by what has been seen."""
         corrected: list[float] = self.survival_of_all(proposer, np.array([stated]), np.ones(1))[0][0].tolist()
         return corrected
 
     def survival_of_all(self, proposer: str, stated: Floats, factors: Floats) -> tuple[Floats, Floats]:
-        """Twice [drafts, K]: the same for many drafts; and with `factors`, which say how much likelier each
-        one's tokens are to be accepted than such tokens on the whole."""
+        """Return twice [drafts, K]: the same for many drafts; and with `factors`, which say how much
+        likelier each one's tokens are to be accepted than such tokens on the whole."""
         corrected, own = np.empty_like(stated), np.empty_like(stated)
         counts = self._of(proposer)
         _correct(counts.cells, counts.overall, stated, factors, corrected, own)
         return corrected, own
 
     def report(self) -> dict[str, list[float]]:
-        """By proposer: how often the token at each position is accepted if all before it were."""
+        """Return by proposer how often the token at each position is accepted if all before it were."""
         return {
             name: [
                 round(float(accepted / judged), 4) for accepted, judged in counts.cells.sum(1) if judged > 0
@@ -70,8 +70,8 @@ class Calibration:
         }
 
     def learn(self, proposer: str, stated: Sequence[float], accepted: int, judged: int) -> None:
-        """Of the first `judged` tokens of a draft, `accepted` were what the target wrote, then came one
-        that was not (if `judged` is larger)."""
+        """Learn that of the first `judged` tokens of a draft, `accepted` were what the target wrote, then
+        came one that was not (if `judged` is larger)."""
         self.learn_all(proposer, np.array([stated]), np.array([accepted]), np.array([judged]))
 
     def learn_all(self, proposer: str, stated: Floats, accepted: Ints, judged: Ints) -> None:
@@ -93,7 +93,7 @@ class Record:
         return max(LEAST_FACTOR, min(factor, MOST_FACTOR))
 
     def learn(self, survival: Survival, accepted: int, judged: int) -> None:
-        """Of each token up to the first that was wrong: how likely it was, and whether it was right."""
+        """Learn of each token up to the first that was wrong how likely it was, and whether it was right."""
         tried = min(judged, accepted + 1)
         if not tried:
             return

@@ -88,7 +88,8 @@ class Composer:
             self._tell(proposer, request.id, proposer.start, request)
 
     def observe(self, request_id: str, tokens: Sequence[int]) -> None:
-        """The target has written these tokens (or they are the prompt)."""
+        """Score the last drafts on the tokens that the target has written, and tell the proposers of them.
+        The prompt comes first."""
         running = self._running[request_id]
         if running.unscored:
             self._score(running, tokens)
@@ -190,8 +191,8 @@ class Composer:
                 offers[request_id] = Offer(proposer.name, draft.tokens, ours)
 
     def _sound_drafts(self, proposer: Proposer, wanted: Mapping[str, int]) -> dict[str, Draft]:
-        """The proposer's drafts that are sound. A free proposer that fails is asked again for each request
-        alone, so that only those for which it fails are left without."""
+        """Return the proposer's drafts that are sound. A free proposer that fails is asked again for each
+        request alone, so that only those for which it fails are left without."""
         name = proposer.name
         wanted = self.faults.allowed(name, wanted)
         if (not wanted and proposer.free) or name in self.faults.off:
@@ -228,7 +229,7 @@ class Composer:
         return not problem
 
     def _score(self, running: _Running, written: Sequence[int]) -> None:
-        """What was offered against what the target wrote: all that is known of it, chosen or not."""
+        """Score all offers, chosen or not, on what the target wrote."""
         for proposer, offer in running.unscored.items():
             judged = min(len(offer.draft.tokens), len(written))
             accepted = common_prefix(offer.draft.tokens, written)
@@ -243,7 +244,7 @@ class Composer:
         running.chosen = ""
 
     def _learn(self) -> None:
-        """From all that was scored since the last step, at once."""
+        """Learn from all that was scored since the last step, at once."""
         for proposer, scores in self._scores.items():
             if scores.stated:
                 self.calibration.learn_all(
@@ -253,7 +254,7 @@ class Composer:
 
 
 def _matrix(rows: Sequence[Survival]) -> NDArray[np.float64]:
-    """[rows, longest], with zeros where a row ends."""
+    """Return the rows as a matrix [rows, longest], with zeros where a row ends."""
     matrix = np.zeros((len(rows), max(map(len, rows))))
     for at, row in enumerate(rows):
         matrix[at, : len(row)] = row

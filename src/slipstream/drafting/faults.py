@@ -32,14 +32,14 @@ class Faults:
 
     @property
     def off(self) -> set[str]:
-        """Proposers that the engine does without at present."""
+        """Return the proposers that the engine does without at present."""
         return set(self._resting)
 
     def allows(self, proposer: str, request_id: str) -> bool:
         return proposer not in self._resting and proposer not in self._muted.get(request_id, ())
 
     def allowed(self, proposer: str, wanted: Mapping[str, int]) -> Mapping[str, int]:
-        """Of these requests, those that the proposer may draft for."""
+        """Return those of the requests that the proposer may draft for."""
         if not self._muted and not self._resting:
             return wanted
         return {
@@ -57,7 +57,8 @@ class Faults:
                     self._mute(proposer, request_id)
 
     def record(self, proposer: str, request_ids: Iterable[str], kind: str, detail: str) -> None:
-        """One fault: leave the proposer out for these requests. Logged once for each kind, without text."""
+        """Record a fault and leave the proposer out for these requests. Logged once for each kind, without
+        text."""
         if self.counts[proposer, kind] == 0:
             logger.warning("%s: %s (%s); the request goes on without its drafts", proposer, kind, detail)
         self.counts[proposer, kind] += 1
@@ -95,7 +96,7 @@ class Faults:
 
 
 def problem_of(draft: Draft, max_tokens: int, vocab_size: int) -> tuple[str, str] | None:
-    """(kind, detail) of what is wrong with a draft."""
+    """Return (kind, detail) of what is wrong with a draft, or None."""
     tokens, survival = draft.tokens, draft.survival
     if len(tokens) > max_tokens or len(tokens) != len(survival):
         return (
@@ -110,7 +111,8 @@ def problem_of(draft: Draft, max_tokens: int, vocab_size: int) -> tuple[str, str
 
 
 def is_survival(values: Sequence[float]) -> bool:
-    """Probabilities of a prefix to survive: none above the one before. No comparison holds for NaN."""
+    """Return whether these are probabilities of a prefix to survive: none above the one before. No comparison
+    holds for NaN."""
     return len(values) == 0 or (
         values[-1] >= 0 and values[0] <= 1 and all(map(operator.ge, values, values[1:]))
     )

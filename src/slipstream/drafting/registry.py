@@ -18,7 +18,7 @@ logger = logging.getLogger("slipstream")
 
 
 def make_proposer(name: str, options: dict[str, Any]) -> Proposer:
-    """The proposer of this name, made with these options."""
+    """Return the proposer of this name, made with these options."""
     make = _ours().get(name) or _installed(name)
     try:
         proposer = make(**options)
@@ -31,7 +31,7 @@ def make_proposer(name: str, options: dict[str, Any]) -> Proposer:
 
 
 def _ask_once(proposer: Proposer) -> None:
-    """So that the first request does not wait for numba to compile."""
+    """Use the proposer once, so that the first request does not wait for numba to compile."""
     try:
         proposer.start(RequestInfo("", num_prompt_tokens=1))
         proposer.observe("", [1, 2, 3, 1, 2])
@@ -42,7 +42,7 @@ def _ask_once(proposer: Proposer) -> None:
 
 
 def installed_names() -> list[str]:
-    """Other people's proposers in this environment."""
+    """Return other people's proposers in this environment."""
     return sorted({entry.name for entry in entry_points(group=GROUP)})
 
 

@@ -47,11 +47,11 @@ class TokenIndex:
         self.oldest = max(self.oldest, self.end - self.limit)
 
     def slice(self, first: int) -> list[int]:
-        """The tokens from position `first` on."""
+        """Return the tokens from position `first` on."""
         return self.array(first).tolist()
 
     def array(self, first: int) -> Ints:
-        """The same as an array."""
+        """Return the tokens from position `first` on, as an array."""
         places = np.arange(max(first, self.oldest), self.end) & (len(self.tokens) - 1)
         return self.tokens[places]
 
@@ -72,7 +72,7 @@ class TokenIndex:
             self.head = np.concatenate([self.head, self.head])
 
     def longest_match(self, max_tokens: int, longest: int) -> tuple[Ints, int]:
-        """(what followed the longest earlier occurrence of the end of this text, its length)."""
+        """Return (what followed the longest earlier occurrence of the end of this text, its length)."""
         draft = np.empty(max_tokens, np.int32)
         count, length = kernels.longest_match(
             self.tokens, self.back, self.end, self.oldest, self.order, min(longest, LONGEST_MATCH), draft
@@ -82,7 +82,8 @@ class TokenIndex:
     def likely_continuation(
         self, source: "TokenIndex", max_tokens: int, per_matched_token: float
     ) -> tuple[Ints, NDArray[np.float64]]:
-        """(what most often followed the end of this text in `source`, the probability of each prefix)."""
+        """Return (what most often followed the end of this text in `source`, the probability of each
+        prefix)."""
         draft = np.empty(max_tokens, np.int32)
         survival = np.empty(max_tokens, np.float64)
         count = kernels.likely_continuation(
@@ -107,8 +108,8 @@ class LazyTokenIndex:
 
     @property
     def may_repeat(self) -> bool:
-        """Its last two tokens have stood there before, or others that look like them. One token alone, which
-        would do for an order of 1, is not looked for."""
+        """Return whether its last two tokens have stood there before, or others that look like them. One
+        token alone, which would do for an order of 1, is not looked for."""
         return self._repeats or self._text.order == 1
 
     def append(self, tokens: Sequence[int]) -> None:
@@ -132,7 +133,7 @@ class LazyTokenIndex:
         return self._text
 
     def _rebuild(self) -> None:
-        """With room for more pairs, from all the text."""
+        """Make the set of pairs again from all the text, with room for more."""
         tokens = np.concatenate([[0], self.indexed().array(0)])
         slots = 1 << (16 * len(tokens)).bit_length()
         self._pairs = bytearray(slots)
@@ -145,5 +146,5 @@ class LazyTokenIndex:
 
 
 def _pair(first: Any, second: Any) -> Any:
-    """A number for two tokens, or for each two of two arrays, spread evenly."""
+    """Return a number for two tokens, or for each two of two arrays, spread evenly."""
     return first * 0x9E3779B1 + second >> 4

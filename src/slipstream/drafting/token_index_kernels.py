@@ -46,7 +46,7 @@ def append(tokens: Ints, back: Any, head: Any, end: int, new: Ints, order: int) 
 def _match_length(
     ours: Ints, our_end: int, our_oldest: int, theirs: Ints, their_last: int, their_oldest: int, longest: int
 ) -> int:
-    """How many tokens before and at `their_last` equal the last ones of our text."""
+    """Return how many tokens before and at `their_last` equal the last ones of our text."""
     our_mask, their_mask = len(ours) - 1, len(theirs) - 1
     max_tokens = min(longest, our_end - our_oldest, their_last + 1 - their_oldest)
     for length in range(max_tokens):
@@ -86,8 +86,8 @@ def longest_match(
 
 @compiled
 def _token_after(tokens: Ints, end: int, place: int, step: int, draft: Ints, same: bool) -> Any:
-    """What stands `step` tokens after a place. Past the end of our own text the draft itself goes on: a text
-    that repeats goes on repeating."""
+    """Return what stands `step` tokens after a place. Past the end of our own text the draft itself goes on:
+    a text that repeats goes on repeating."""
     source = place + 1 + step
     if source < end:
         return tokens[source & (len(tokens) - 1)]
@@ -165,7 +165,7 @@ def likely_continuation(
 def _most_frequent(
     tokens: Ints, end: int, places: Any, alive: int, step: int, draft: Ints, same: bool
 ) -> tuple[int, int]:
-    """(the token that follows at most of the places, at how many); among equals the most recent."""
+    """Return (the token that follows at most of the places, at how many); among equals the most recent."""
     best_token, best_votes = END, 0
     for first in range(alive):
         token = _token_after(tokens, end, places[first], step, draft, same)

@@ -43,7 +43,7 @@ def send(traffic: Traffic) -> dict[str, Any]:
 def run_concurrently(
     several: Mapping[str, Traffic], finished: Callable[[str], None] = lambda name: None
 ) -> dict[str, dict[str, Any]]:
-    """The same for several servers at the same time; `finished` is called for each as it is done."""
+    """Send traffic to several servers at the same time; `finished` is called for each as it is done."""
 
     async def one(name: str, traffic: Traffic) -> dict[str, Any]:
         result = await _benchmark(traffic)

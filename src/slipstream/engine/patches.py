@@ -145,7 +145,7 @@ def _expand_batch_to_tokens(
     replace_from: float = 0,
     replace_to: float = 0,
 ) -> "torch.Tensor":
-    """[num_tokens]: each request's value, once for each of its tokens."""
+    """Return [num_tokens]: each request's value, once for each of its tokens."""
     counts = cu_num_tokens.diff(prepend=cu_num_tokens.new_zeros(1))
     return x.masked_fill(x == replace_from, replace_to).repeat_interleave(counts, output_size=num_tokens)
 

@@ -6,7 +6,8 @@ ACTIVE_VARIABLE = "SLIPSTREAM_ACTIVE"  # set around what Slipstream starts
 
 
 def register() -> None:
-    """Nothing happens in a vLLM that Slipstream has not started."""
+    """Apply the patches that every process needs. Nothing happens in a vLLM that Slipstream has not
+    started."""
     if os.environ.get(ACTIVE_VARIABLE):
         from slipstream.engine.patches import (
             accept_all_sampling,

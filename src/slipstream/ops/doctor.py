@@ -44,7 +44,7 @@ class Examination:
         return tuple(f for f in self.findings if f.status is Status.WARN)
 
     def require_sound(self) -> ResolvedSpeculation:
-        """The choice, or a SetupError that lists every failure with its fix."""
+        """Return the choice; raise a SetupError that lists every failure with its fix."""
         if self.failed or self.choice is None:
             lines = [f"  {f.check}: {f.reason}\n    fix: {f.fix}" for f in self.failed]
             raise SetupError("this set-up does not work:\n" + "\n".join(lines))

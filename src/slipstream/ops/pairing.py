@@ -98,7 +98,7 @@ def _judge(target: Checkpoint, vocabulary: Vocabulary | None, name: str, accepta
 
 
 def _why_not(target: Checkpoint, vocabulary: Vocabulary | None, drafter: Checkpoint, method: str) -> str:
-    """Why `drafter` cannot draft for `target`; empty if it can."""
+    """Return why `drafter` cannot draft for `target`; empty if it can."""
     if method_of(method).kind is Kind.HEAD:
         return why_head_does_not_fit(target, drafter)
     if not drafter.generates_text:

@@ -145,7 +145,7 @@ def check_memory(setup: Setup) -> Iterator[Finding]:
 
 
 def check_sampling(setup: Setup) -> Iterator[Finding]:
-    """vLLM 0.32 refuses some sampling parameters while speculation is on."""
+    """Check sampling parameters: vLLM 0.32 refuses some sampling parameters while speculation is on."""
     if setup.choice.method is None:
         return
     if min_p := default_min_p(setup.deployment, setup.target):

@@ -40,12 +40,12 @@ class CostCurve:
             raise ConfigError("cost curve: every step takes some time; seconds must be positive")
 
     def step(self, requests: float, drafts: float) -> float:
-        """Seconds of a step; `drafts` is the mean number of draft tokens per request."""
+        """Return seconds of a step; `drafts` is the mean number of draft tokens per request."""
         row = [_line(self.drafts, seconds, drafts) for seconds in self.seconds]
         return max(_line(self.requests, row, requests), 1e-9)
 
     def bare_step(self, requests: float) -> float:
-        """Seconds of a step without speculation."""
+        """Return seconds of a step without speculation."""
         if not self.bare:
             return self.step(requests, 0)
         return max(_line(self.requests, self.bare, requests), 1e-9)
@@ -79,7 +79,7 @@ class CostCurve:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """A file of its own, or `tune.json`, which has one in it."""
+        """Return a file of its own, or `tune.json`, which has one in it."""
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:

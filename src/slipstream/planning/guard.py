@@ -25,11 +25,12 @@ class Guard:
 
     @property
     def loss(self) -> float:
-        """Of each step with drafts, in bare steps, as far as is known; negative if speculation gains."""
+        """Return the loss of each step with drafts, in baseline steps, as far as is known; negative if
+        speculation gains."""
         return self._mean
 
     def rest(self) -> None:
-        """A step of a pause is over."""
+        """Count a step of a pause."""
         self._left = max(self._left - 1, 0)
 
     def judge(self, seconds: float, bare_seconds: float, tokens_per_request: float) -> None:

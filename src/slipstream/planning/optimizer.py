@@ -93,7 +93,7 @@ def compile_now() -> None:
 
 @compiled
 def _take(values: Floats, lengths: Ints, least: float, count: int) -> Ints:
-    """`least` is the survival of the last token that is taken."""
+    """Count the tokens taken of each request; `least` is the survival of the last of them."""
     taken = np.zeros(len(lengths), np.int64)
     left = count - np.sum(values > least)  # of those that are as likely as the last
     at = 0

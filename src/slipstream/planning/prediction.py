@@ -14,7 +14,8 @@ from slipstream.planning.cost import CostCurve
 
 
 def expected_tokens(alpha: float, num_draft_tokens: int) -> float:
-    """Tokens per target pass, the recovered or bonus token included: (1 - alpha^(K+1)) / (1 - alpha)."""
+    """Return tokens per target pass, the recovered or bonus token included: (1 - alpha^(K+1)) / (1 -
+    alpha)."""
     if not 0.0 <= alpha <= 1.0:
         raise ValueError(f"alpha={alpha}: a probability is between 0 and 1")
     if alpha == 1.0:
@@ -23,12 +24,13 @@ def expected_tokens(alpha: float, num_draft_tokens: int) -> float:
 
 
 def speedup(alpha: float, num_draft_tokens: int, cost: float) -> float:
-    """Against no speculation while a target pass costs the same for 1 and K+1 tokens (memory-bound)."""
+    """Return the speedup over no speculation while a target pass costs the same for 1 and K+1 tokens
+    (memory-bound)."""
     return expected_tokens(alpha, num_draft_tokens) / (cost * num_draft_tokens + 1.0)
 
 
 def best_num_draft_tokens(alpha: float, cost: float, most: int = 16) -> int:
-    """The K in 0..most with the highest speedup; 0 where drafting only costs."""
+    """Return the K in 0..most with the highest speedup; 0 where drafting only costs."""
     return max(range(most + 1), key=lambda k: speedup(alpha, k, cost))
 
 
@@ -48,12 +50,12 @@ class Acceptance:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Sequence[float]]) -> Self:
-        """From `offered` and `survival`, as bench and tune write them."""
+        """Make it from `offered` and `survival`, as bench and tune write them."""
         return cls(tuple(content["offered"]), tuple(content["survival"]))
 
     @property
     def tokens(self) -> float:
-        """Per pass, the recovered or bonus token included."""
+        """Return the tokens per pass, the recovered or bonus token included."""
         return 1.0 + sum(self.survival)
 
     @property
@@ -62,7 +64,7 @@ class Acceptance:
         return sum(self.offered)
 
     def limited_to(self, num_draft_tokens: int) -> "Acceptance":
-        """What the same proposer gives with a smaller K, from what it gave with a larger one.
+        """Return what the same proposer gives with a smaller K, from what it gave with a larger one.
 
         A run of `a` accepted tokens and one more came in one pass. With K < a it takes several: K + 1 tokens,
         then the rest, drafted again from where it stands. A draft that was accepted to its end would have
@@ -102,8 +104,8 @@ class Situation:
 def tokens_per_second(
     curve: CostCurve, acceptance: Acceptance | None, situation: Situation, drafting: float = 0.0
 ) -> float:
-    """Of the whole engine; without `acceptance`, of one that does not speculate. `drafting` is the seconds
-    that it takes per step."""
+    """Return the throughput of the whole engine; without `acceptance`, of one that does not speculate.
+    `drafting` is the seconds that it takes per step."""
     if acceptance is None:
         acceptance, step = Acceptance((), ()), curve.bare_step(situation.requests)
     else:
@@ -120,7 +122,7 @@ def tokens_per_second(
 def predicted_speedup(
     curve: CostCurve, acceptance: Acceptance, situation: Situation, drafting: float = 0.0
 ) -> float:
-    """Against no speculation, from measured cost: no assumption that verification is free."""
+    """Return the speedup over no speculation, from measured cost: no assumption that verification is free."""
     bare = tokens_per_second(curve, None, situation)
     return tokens_per_second(curve, acceptance, situation, drafting) / bare
 
@@ -128,7 +130,7 @@ def predicted_speedup(
 def break_even_alpha(
     curve: CostCurve, num_draft_tokens: int, situation: Situation, cost: float
 ) -> float | None:
-    """The acceptance rate at which speculation neither gains nor loses; None if even 1 does not do."""
+    """Return the acceptance rate at which speculation neither gains nor loses; None if even 1 does not do."""
     drafting = cost * num_draft_tokens * curve.step(situation.requests, 0)
 
     def gain(alpha: float) -> float:
@@ -144,7 +146,7 @@ def break_even_alpha(
 
 
 def break_even_load(curve: CostCurve, acceptance: Acceptance, cost: float, most: int) -> int | None:
-    """The fewest requests at once at which speculation loses; None if it does not up to `most`."""
+    """Return the fewest requests at once at which speculation loses; None if it does not up to `most`."""
     for requests in range(1, most + 1):
         drafting = cost * len(acceptance.offered) * curve.step(requests, 0)
         if predicted_speedup(curve, acceptance, Situation(requests), drafting) < 1.0:

@@ -67,8 +67,8 @@ class PassProfile:
 
     @cached_property
     def _line(self) -> tuple[tuple[int, ...], list[float]]:
-        """Through these points: never falling, whatever the noise of the measurement, and going on beyond
-        the last as steeply as from the first to it, or as the last piece."""
+        """Return a line through these points: never falling, whatever the noise of the measurement, and
+        going on beyond the last as steeply as from the first to it, or as the last piece."""
         seconds = list(accumulate(self.seconds, max))
         last = self.tokens[-1]
         slope = seconds[-1] / last
@@ -87,7 +87,7 @@ class PassProfile:
         return seconds[piece - 1] + share * (seconds[piece] - seconds[piece - 1])
 
     def of_each(self, first: int, last: int) -> Floats:
-        """Of first, first + 1, ... last tokens."""
+        """Return the seconds of first, first + 1, ... last tokens."""
         places, seconds = self._line
         each: Floats = np.interp(np.arange(first, last + 1), places, seconds)
         return each
@@ -137,7 +137,8 @@ class StepCost:
         return self._seconds(step, step.drafts, *self._factors(step))
 
     def by_drafts(self, step: Step, most: int) -> Floats:
-        """[most + 1]: seconds of the step with 0, 1, ... draft tokens instead of its own; never falling."""
+        """Return the seconds of the step with 0, 1, ... `most` draft tokens instead of its own; never
+        falling."""
         places = SCALE[: bisect_right(SCALE, most)]
         fine, coarse = self._factors(step)
         bare = step.requests + step.prefill
@@ -155,13 +156,13 @@ class StepCost:
         return expected * math.exp(self.speed + _factor(fine, coarse, _place(drafts)))
 
     def _factors(self, step: Step) -> tuple[_Factors, _Factors]:
-        """Of steps of its kind, and of all with as many requests."""
+        """Return the factors of steps of its kind, and of all with as many requests."""
         kind = _kind(step)
         fine = self._fine.setdefault(kind, {})
         return fine, self._coarse.setdefault((kind.requests, step.prefill > 0), {})
 
     def learn(self, step: Step, seconds: float) -> bool:
-        """A step took so long. False if it hung and was left out."""
+        """Learn from a step's latency. Return False if it hung and was left out."""
         if not (math.isfinite(seconds) and seconds > 0):
             return False
         place = _place(step.drafts)
@@ -186,12 +187,12 @@ class StepCost:
         return True
 
     def steps_seen(self, step: Step) -> int:
-        """Of this kind."""
+        """Return how many steps of this kind were measured."""
         factor = self._fine.get(_kind(step), {}).get(_place(step.drafts))
         return factor.count if factor else 0
 
     def bare(self, step: Step) -> float:
-        """Seconds of the step without its drafts."""
+        """Return seconds of the step without its drafts."""
         return self.seconds(replace(step, drafts=0))
 
 
@@ -201,7 +202,8 @@ def _kind(step: Step) -> Kind:
 
 
 def _factor(fine: _Factors, coarse: _Factors, place: int) -> float:
-    """Of a kind seen rarely: mostly that of its like; of a number of drafts never seen: that of none."""
+    """Return the factor of a number of drafts: of a kind seen rarely, mostly that of its like; of a number
+    never seen, that of none."""
     overall = coarse.get(place) or coarse.get(0)
     if overall is None:
         return 0.0
@@ -215,12 +217,12 @@ def _factor(fine: _Factors, coarse: _Factors, place: int) -> float:
 
 
 def _place(count: int) -> int:
-    """On the coarse scale."""
+    """Return the place of a count on the coarse scale."""
     return SCALE[bisect_right(SCALE, count) - 1]
 
 
 def _rising(values: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """The nearest values that never fall: neighbours that do are given their mean. It is scipy's
+    """Return the nearest values that never fall: neighbours that do are given their mean. It is scipy's
     `isotonic_regression`; an engine does without scipy, which only the bench extra brings."""
     pools: list[tuple[float, float, int]] = []  # mean, weight, how many
     for value, weight in zip(values, weights, strict=True):

@@ -38,7 +38,7 @@ def line_chart(
     reference: float | None = None,
     from_zero: bool = False,
 ) -> str:
-    """Lines over evenly spaced labels, with intervals as whiskers."""
+    """Draw lines over evenly spaced labels, with intervals as whiskers."""
     values = [v for s in series for p in s.points for v in (p.y, p.low, p.high) if v is not None]
     if not values:
         return ""
@@ -94,7 +94,7 @@ def line_chart(
 
 
 def stacked_bars(title: str, rows: Sequence[tuple[str, Sequence[tuple[str, float]]]], unit: str) -> str:
-    """Horizontal bars; every row is (label, parts from left to right)."""
+    """Draw horizontal bars; every row is (label, parts from left to right)."""
     if not rows:
         return ""
     left, line = 112, 22
@@ -122,7 +122,7 @@ def stacked_bars(title: str, rows: Sequence[tuple[str, Sequence[tuple[str, float
 
 
 def _ticks(low: float, high: float, about: int = 4) -> list[float]:
-    """Round numbers that cover low..high."""
+    """Return round numbers that cover low..high."""
     raw = ((high - low) or abs(high) or 1.0) / about
     magnitude = 10.0 ** math.floor(math.log10(raw))
     step = next(m * magnitude for m in (1, 2, 2.5, 5, 10) if m * magnitude >= raw)

@@ -62,5 +62,5 @@ def series_style() -> str:
 
 
 def series_colour(index: int) -> int:
-    """0 for the arm that is compared with, then through the others."""
+    """Return 0 for the baseline's colour, then the others in turn."""
     return 0 if index == 0 else (index - 1) % COLOURS + 1

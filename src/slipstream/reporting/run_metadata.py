@@ -42,7 +42,7 @@ def about_this_run() -> dict[str, Any]:
 
 
 def _command(program: str, *arguments: str) -> str:
-    """As it was typed, without keys."""
+    """Return the command as it was typed, without keys."""
     file = Path(program).resolve()
     script = file.suffix == ".py" and file.name != "__main__.py"
     shown = ["python", f"{file.parent.name}/{file.name}"] if script else ["slipstream"]
@@ -56,7 +56,8 @@ def _command(program: str, *arguments: str) -> str:
 
 
 def _git_state() -> str | None:
-    """Commit of the Slipstream that runs, `-dirty` if its files differ from it; None if not from a clone."""
+    """Return the commit of the Slipstream that runs, `-dirty` if its files differ from it; None if not from a
+    clone."""
     folder = Path(__file__).parent
     try:
         described = subprocess.run(

@@ -45,7 +45,7 @@ class Arm:
 
 
 def refuse_speculation(flags: Sequence[str]) -> None:
-    """Among the flags of all arms it would turn bare vLLM into something else."""
+    """Refuse speculation among the flags of all arms: it would turn bare vLLM into something else."""
     given, _ = split_flags(flags)
     if given:
         name = next(iter(given)).replace("_", "-")
@@ -53,8 +53,8 @@ def refuse_speculation(flags: Sequence[str]) -> None:
 
 
 def read_arms(texts: Iterable[str], file: Path | None) -> list[Arm]:
-    """Arms of `--arm` and `--arms`. The first is what the others are compared with: bare vLLM, unless an
-    arm was named first that does not speculate."""
+    """Return arms of `--arm` and `--arms`. The first is what the others are compared with: bare vLLM, unless
+    an arm was named first that does not speculate."""
     arms = [_parse(text) for text in texts] + (_read_file(file) if file else [])
     if not arms:
         arms = [Arm("auto", "auto")]
@@ -71,7 +71,7 @@ def read_arms(texts: Iterable[str], file: Path | None) -> list[Arm]:
 
 
 def _parse(text: str) -> Arm:
-    """`bare`, `NAME=SPECULATE`, or only what `--speculate` takes."""
+    """Read `bare`, `NAME=SPECULATE`, or only what `--speculate` takes."""
     if text == BARE:
         return Arm(BARE)
     name, equals, speculate = text.partition("=")
@@ -81,7 +81,8 @@ def _parse(text: str) -> Arm:
 
 
 def _read_file(file: Path) -> list[Arm]:
-    """A YAML or JSON list of mappings with the fields of `Arm`; `speculate` may be a mapping itself."""
+    """Return a YAML or JSON list of mappings with the fields of `Arm`; `speculate` may be a mapping
+    itself."""
     try:
         entries = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError) as error:

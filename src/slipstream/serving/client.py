@@ -54,12 +54,13 @@ class Served:
 
     @property
     def longest(self) -> int:
-        """Tokens of a prompt and its answer."""
+        """Return the most tokens that a prompt and its answer may have."""
         tokens: int = self._call("/v1/models")["data"][0]["max_model_len"]
         return tokens
 
     def tokens_of(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
-        """Of a conversation, by the model's chat template; of its text alone if there is none."""
+        """Return the tokens of a conversation, by the model's chat template; of its text alone if there is
+        none."""
         try:
             body: dict[str, Any] = {"model": self.model, "messages": list(messages)}
             tokens: list[int] = self._call("/tokenize", body)["tokens"]
@@ -69,7 +70,7 @@ class Served:
         return tokens
 
     def ask(self, requests: Sequence[Mapping[str, Any]], at_once: int) -> list[list[Answer]]:
-        """The answers to each request (`n` of them), so many requests at a time."""
+        """Return the answers to each request (`n` of them), so many requests at a time."""
         model = self.model
 
         def one(request: Mapping[str, Any]) -> list[Answer]:
@@ -82,7 +83,7 @@ class Served:
             return list(threads.map(one, requests))
 
     def counters(self) -> dict[str, float]:
-        """Since the server started; nothing for those that it does not have."""
+        """Return the counters since the server started; nothing for those that it does not have."""
         from prometheus_client.parser import text_string_to_metric_families
 
         with self._open("/metrics") as answer:
@@ -94,7 +95,7 @@ class Served:
         }
 
     def risen_since(self, before: Mapping[str, float]) -> dict[str, float]:
-        """By how much the counters have risen since they were `before`."""
+        """Return by how much the counters have risen since they were `before`."""
         return {name: value - before[name] for name, value in self.counters().items()}
 
     def _call(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:

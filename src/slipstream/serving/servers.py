@@ -40,7 +40,7 @@ class Server:
 
     @property
     def group(self) -> int:
-        """Of all its processes: it was started as the leader of one."""
+        """Return the process group of all its processes: it was started as the leader of one."""
         return self.process.pid
 
     @property
@@ -133,7 +133,7 @@ for group in [int(line) for line in sys.stdin]:
 
 @contextmanager
 def _reaper() -> Iterator[Callable[[int], None]]:
-    """Gives a function that takes a process group; none of them will outlive this process."""
+    """Yield a function that takes a process group; none of them will outlive this process."""
     reaper = subprocess.Popen(
         [sys.executable, "-c", REAPER], stdin=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -152,7 +152,7 @@ def _reaper() -> Iterator[Callable[[int], None]]:
 
 
 def _share_of_machine(host: Host, num_arms: int, flags: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """vLLM takes most of the memory for its KV cache unless told; the arms have to share it."""
+    """Divide the memory among the arms: vLLM takes most of it for its KV cache unless told."""
     given = {flag.partition("=")[0].replace("_", "-") for flag in flags}
     if "--kv-cache-memory-bytes" in given or num_arms == 1:
         return {}, []

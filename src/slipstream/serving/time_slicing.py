@@ -25,7 +25,7 @@ class RoundRobin:
     """While it is entered, the servers run in turn, in the order given."""
 
     def __init__(self, groups: Mapping[str, int]) -> None:
-        """`groups`: the process group of each server."""
+        """Take `groups`: the process group of each server."""
         self._groups = groups
         self._left = list(groups)
         self._slice = min(SLICE_SECONDS, LONGEST_STOP / max(len(groups) - 1, 1))
@@ -50,13 +50,13 @@ class RoundRobin:
             self._resume(name)
 
     def finished(self, name: str) -> None:
-        """It has nothing more to do; it stays stopped, so that it does not disturb the others."""
+        """Note that it has nothing more to do; it stays stopped, so that it does not disturb the others."""
         with self._changed:
             self._left.remove(name)
             self._changed.notify()
 
     def own_time(self, name: str) -> "ActiveClock":
-        """After the turns are over."""
+        """Return the active clock of a server, after the turns are over."""
         return ActiveClock(self._stops[name])
 
     def _run(self) -> None:
@@ -86,7 +86,7 @@ class RoundRobin:
 
 @contextlib.contextmanager
 def stopped(groups: Iterable[int]) -> Iterator[None]:
-    """Nothing of these runs meanwhile."""
+    """Keep the processes of these groups stopped meanwhile."""
     groups = list(groups)
     for group in groups:
         _signal(group, signal.SIGSTOP)
@@ -113,7 +113,8 @@ class ActiveClock:
         self._lost: Sequence[float] = [0.0, *accumulate(end - start for start, end in stops)]
 
     def at(self, moment: float) -> float:
-        """Own time at a moment of `time.perf_counter`, which all processes of a machine share."""
+        """Return the active time at a moment of `time.perf_counter`, which all processes of a machine
+        share."""
         before = bisect_right(self._starts, moment)
         lost = self._lost[before]
         if before:

@@ -31,73 +31,74 @@ MLP_STAGES = 3
 
 
 def cache_dir() -> Path:
-    """Where built models live."""
+    """Return where built models live."""
     return cache_folder() / f"models-{RECIPE}"
 
 
 def smollm2() -> Path:
-    """SmolLM2-135M-Instruct (Apache-2.0), bfloat16: the target of most tests."""
+    """Return SmolLM2-135M-Instruct (Apache-2.0), bfloat16: the target of most tests."""
     return _built("smollm2-135m", _write_smollm2)
 
 
 def drafter() -> Path:
-    """The first layers of SmolLM2 with its own output head: an honest, if poor, draft model."""
+    """Return the first layers of SmolLM2 with its own output head: an honest, if poor, draft model."""
     return _built(f"smollm2-first-{DRAFTER_LAYERS}", _write_drafter)
 
 
 def padded_drafter() -> Path:
-    """The drafter with its embedding table padded, as in the Qwen family: same tokens, larger table."""
+    """Return the drafter with its embedding table padded, as in the Qwen family: same tokens, larger
+    table."""
     return _built(f"smollm2-first-{DRAFTER_LAYERS}-padded", _write_padded_drafter)
 
 
 def tiny_llama() -> Path:
-    """A random Llama with SmolLM2's tokenizer whose 4 heads and 2 KV heads split over 2 ranks."""
+    """Return a random Llama with SmolLM2's tokenizer whose 4 heads and 2 KV heads split over 2 ranks."""
     return _built("tiny-llama", _write_tiny_llama)
 
 
 def other_tokenizer() -> Path:
-    """A random Llama with another tokenizer but SmolLM2's `vocab_size`: a mismatch vLLM overlooks."""
+    """Return a random Llama with another tokenizer but SmolLM2's `vocab_size`: a mismatch vLLM overlooks."""
     return _built("tiny-other-tokenizer", _write_other_tokenizer)
 
 
 def medusa_heads(target: Path | None = None) -> Path:
-    """Random Medusa heads for SmolLM2 (or another target), sharing its output matrix."""
+    """Return random Medusa heads for SmolLM2 (or another target), sharing its output matrix."""
     target = target or smollm2()
     return _built(f"{target.name}-medusa", lambda folder: _write_medusa_heads(folder, target))
 
 
 def eagle_head(target: Path | None = None) -> Path:
-    """A random EAGLE head (one Llama layer) for SmolLM2 (or another target)."""
+    """Return a random EAGLE head (one Llama layer) for SmolLM2 (or another target)."""
     target = target or smollm2()
     return _built(f"{target.name}-eagle-head", lambda folder: _write_eagle_head(folder, target))
 
 
 def mlp_speculator(target: Path | None = None, tied: bool = False) -> Path:
-    """A random MLP speculator in IBM's layout for SmolLM2 (or another target): untied, or tied and with
-    `scale_input`."""
+    """Return a random MLP speculator in IBM's layout for SmolLM2 (or another target): untied, or tied and
+    with `scale_input`."""
     target = target or smollm2()
     name = f"{target.name}-mlp-{'tied' if tied else 'untied'}"
     return _built(name, lambda folder: _write_mlp_speculator(folder, target, tied))
 
 
 def few_words() -> Path:
-    """A random Llama of 64 tokens and no tokenizer: its distribution can be written down whole."""
+    """Return a random Llama of 64 tokens and no tokenizer: its distribution can be written down whole."""
     return _built("few-words", lambda folder: _write_random_llama(folder, vocab_size=64))
 
 
 def varied_llama() -> Path:
-    """A random Llama of 256 tokens and no tokenizer whose greedy text does not repeat itself: with tied
-    embeddings a random model says one word for ever, and a token out of place would not show."""
+    """Return a random Llama of 256 tokens and no tokenizer whose greedy text does not repeat itself: with
+    tied embeddings a random model says one word for ever, and a token out of place would not show."""
     return _built("varied-llama", _write_varied_llama)
 
 
 def noisy_llama() -> Path:
-    """A drafter for `varied_llama`: the same weights with noise, right about every other time."""
+    """Return a drafter for `varied_llama`: the same weights with noise, right about every other time."""
     return _built("noisy-llama", _write_noisy_llama)
 
 
 def lora_adapter() -> Path:
-    """A random LoRA adapter for SmolLM2."""
+    """Return a random LoRA adapter for SmolLM2."""
     return _built("smollm2-lora", _write_lora_adapter, marker="adapter_config.json")
 
 
@@ -114,7 +115,7 @@ MODELS: dict[str, Callable[[], Path]] = {
 
 
 def _built(name: str, write: Callable[[Path], None], marker: str = "config.json") -> Path:
-    """The cached folder `name`, built first if absent."""
+    """Return the cached folder `name`, built first if absent."""
     return build_once(cache_dir() / name, write, marker)
 
 

@@ -10,7 +10,7 @@ VOCABULARY = 1000
 
 
 def check_proposer(make: Callable[[], Proposer], steps: int = 60, seed: int = 0) -> None:
-    """Raises AssertionError, saying what is wrong, unless a free proposer keeps the rules.
+    """Raise AssertionError, saying what is wrong, unless a free proposer keeps the rules.
 
     Drafts are sound, whatever the text; they depend only on what was observed, not on what else was asked or
     on other requests without a common tenant; and what is forgotten can be started again.

@@ -18,13 +18,13 @@ def write_card(result: Mapping[str, Any], folder: Path) -> None:
 
 
 def length_of(result: Mapping[str, Any], texts: str, arm: str = "drafter") -> float:
-    """Tokens per step on these held-out texts."""
+    """Return tokens per step on these held-out texts."""
     one = next(row for row in result["held_out"] if row["texts"] == texts)
     return float(one["acceptance"][arm]["length"])
 
 
 def _best_length(result: Mapping[str, Any]) -> float:
-    """Tokens per step at the best of the evaluations, at all temperatures."""
+    """Return tokens per step at the best of the evaluations, at all temperatures."""
     return max((point["length"] for point in result["history"]), default=1.0)
 
 

@@ -48,7 +48,7 @@ class DraftModel(TrainableDrafter):
 
 
 def _cut(model: Any, layers: int) -> Any:
-    """A copy with so many of its layers, the first and the last among them."""
+    """Return a copy with so many of its layers, the first and the last among them."""
     small = copy.deepcopy(model)
     decoder = small.get_decoder()
     there = len(decoder.layers)

@@ -52,7 +52,7 @@ class Batch:
         return cls(*(t.to(device) for t in (tokens, hidden, lengths, prompts)))
 
     def places(self, number: int, prompts_too: bool) -> torch.Tensor:
-        """[texts, length]: where draft token `number` can be compared with the text."""
+        """Return [texts, length]: where draft token `number` can be compared with the text."""
         at = torch.arange(self.tokens.shape[1], device=self.tokens.device)
         there = at[None] + 1 + number < self.lengths[:, None]
         return there if prompts_too else there & (at[None] >= self.prompt_lengths[:, None] - 1)
@@ -88,7 +88,7 @@ class Whitened(nn.Module):
 
 
 def _whitening(samples: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The matrix that makes vectors like these independent and of one size, and its inverse."""
+    """Return the matrix that makes vectors like these independent and of one size, and its inverse."""
     moments = samples.float().T @ samples.float() / len(samples)
     variances, directions = torch.linalg.eigh(moments)
     sizes = (variances.clamp(min=0) + LEAST * variances.mean()).sqrt()
@@ -131,7 +131,7 @@ class TrainableDrafter(nn.Module):
 
     @property
     def weights_read(self) -> int:
-        """For one draft token: its own, and the output matrix."""
+        """Return how many weights are read for one draft token: its own, and the output matrix."""
         return self.num_learnt + len(self.vocabulary) * self.head.shape[1]
 
     @property
@@ -139,7 +139,8 @@ class TrainableDrafter(nn.Module):
         return sum(p.numel() for p in self.parameters() if p.requires_grad)
 
     def predicted_speedup(self, acceptance: Acceptance) -> float:
-        """With the best number of draft tokens, where reading weights is what takes time: few requests."""
+        """Return the speedup with the best number of draft tokens, where reading weights is what takes
+        time: few requests."""
         cost = self.weights_read / self.target_size
         return max(
             predicted_speedup(flat_curve(k), acceptance.limited_to(k), Situation(1), k * cost)
@@ -150,28 +151,29 @@ class TrainableDrafter(nn.Module):
     def forward(self, batch: Batch, num_tokens: int) -> list[torch.Tensor]: ...
 
     def states(self, batch: Batch) -> list[torch.Tensor]:
-        """Of all its draft tokens."""
+        """Return the states of all its draft tokens."""
         states = self(batch, 1 if self.repeats else self.num_tokens)
         while len(states) < self.num_tokens:
             states.append(shifted(states[-1]))
         return states
 
     def guesses(self, states: torch.Tensor) -> torch.Tensor:
-        """[..., hidden size] -> the token it would draft"""
+        """Return the token that it would draft for each state [..., hidden size]."""
         if len(self.vocabulary) == len(self.head):  # not a copy of the largest matrix for each call
             return (states @ self.head.T).argmax(-1)
         return self.vocabulary[(states @ self.head[self.vocabulary].T).argmax(-1)]
 
     @abstractmethod
     def exported(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-        """config.json and the weights, as vLLM or Slipstream loads them."""
+        """Return config.json and the weights, as vLLM or Slipstream loads them."""
 
     @abstractmethod
     def start_from(self, weights: dict[str, torch.Tensor]) -> None:
         """Go on from what `exported` once gave."""
 
     def load_plain(self, weights: dict[str, torch.Tensor]) -> None:
-        """`load_state_dict` of weights in which whitening is multiplied out: all of them, and no others."""
+        """Call `load_state_dict` with weights in which whitening is multiplied out: all of them, and no
+        others."""
         state = dict(weights)
         for name, module in self.named_modules():
             if parametrize.is_parametrized(module, "weight"):
@@ -192,7 +194,7 @@ class TrainableDrafter(nn.Module):
 
 
 def shifted(states: torch.Tensor, by: int = 1) -> torch.Tensor:
-    """What stood at place t + `by` stands at t; zeros at the end."""
+    """Shift so that what stood at place t + `by` stands at t; zeros at the end."""
     return torch.cat([states[:, by:], torch.zeros_like(states[:, :by])], dim=1)
 
 

@@ -49,8 +49,8 @@ class Eagle(TrainableDrafter):
 
     @torch.no_grad()
     def _start(self, embedding_scale: float) -> None:
-        """Near the hidden state it is given, so that the output matrix understands it; with embeddings large
-        enough to be heard, and attention that is not yet sharp: its input is not normed."""
+        """Start near the hidden state it is given, so that the output matrix understands it; with
+        embeddings large enough to be heard, and attention that is not yet sharp: its input is not normed."""
         for weight in self.parameters():
             if weight.dim() > 1:
                 weight.normal_(std=0.3 * weight.shape[1] ** -0.5)
@@ -87,7 +87,8 @@ class Eagle(TrainableDrafter):
         return angles.cos(), angles.sin()
 
     def _project(self, x: torch.Tensor, rotation: Any) -> tuple[torch.Tensor, Keys]:
-        """Each [texts, heads, length, head size]; keys and values once for each query head."""
+        """Return queries, keys and values, each [texts, heads, length, head size]; keys and values once
+        for each query head."""
 
         def split(y: torch.Tensor, heads: int) -> torch.Tensor:
             y = y.unflatten(-1, (heads, self.head_dim)).transpose(1, 2)
@@ -103,7 +104,8 @@ class Eagle(TrainableDrafter):
         return query, (key, split(self.v_proj(x), self.kv_heads))
 
     def _attend(self, query: torch.Tensor, kept: list[Keys], seen: torch.Tensor) -> torch.Tensor:
-        """`seen` of the first pass's keys; and of every later pass one, at the place it stands for."""
+        """Attend to `seen` of the first pass's keys; and of every later pass one, at the place it stands
+        for."""
         (key, value), later = kept[0], kept[1:]
         query = query * self.head_dim**-0.5
         scores = (query @ key.transpose(-1, -2)).float().masked_fill(~seen, -1e9)

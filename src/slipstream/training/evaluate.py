@@ -52,7 +52,7 @@ def guess(drafter: TrainableDrafter, examples: Sequence[Example]) -> list[Guesse
 
 
 def alone(examples: Sequence[Example], guesses: Sequence[Guesses]) -> Acceptance:
-    """Of a drafter that is asked at every step."""
+    """Return the acceptance of a drafter that is asked at every step."""
     depth = guesses[0].shape[1]
     accepted = np.zeros(depth)
     steps = 0
@@ -178,7 +178,8 @@ class Comparison:
 
 
 def compare(drafter: TrainableDrafter, examples: Sequence[Example]) -> list[Comparison]:
-    """By temperature and workload, and by temperature alone."""
+    """Compare the drafter with what needs no training, by temperature and workload, and by temperature
+    alone."""
     guesses = guess(drafter, examples)
     vocab_size = int(drafter.head.shape[0])
     groups: dict[str, list[int]] = {}

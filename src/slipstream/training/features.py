@@ -53,7 +53,7 @@ class Target:
 
 
 def load_target(name: str) -> tuple[Any, Target]:
-    """The whole model in its own dtype, and the parts that stay."""
+    """Return the whole model in its own dtype, and the parts that stay."""
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(name, dtype="auto").eval()
@@ -63,7 +63,7 @@ def load_target(name: str) -> tuple[Any, Target]:
 
 
 def write_features(folder: Path, model: Callable[[], Any], max_gib: float, done: Progress) -> None:
-    """Shards for the portions of texts that have none; `model` is called if one is missing."""
+    """Write shards for the portions of texts that have none; `model` is called if one is missing."""
     read: Any = None
     for number, texts in enumerate(read_responses(folder)):
         file = _file(folder, number)
@@ -109,7 +109,7 @@ def padded(count: int, multiple: int = LENGTHS) -> int:
 
 
 def batches_of(lengths: Sequence[int], most: int) -> list[list[int]]:
-    """Indices in groups of like length, of at most `most` tokens each, padding counted."""
+    """Return indices in groups of like length, of at most `most` tokens each, padding counted."""
     groups: list[list[int]] = []
     for i in sorted(range(len(lengths)), key=lambda i: lengths[i]):
         if groups and (len(groups[-1]) + 1) * padded(lengths[i]) <= most:

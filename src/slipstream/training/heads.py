@@ -100,7 +100,8 @@ class MLP(TrainableDrafter):
 
     @property
     def weights_read(self) -> int:
-        """The embeddings and the output matrix are multiplied out."""
+        """Return how many weights are read for one draft token; the embeddings and the output matrix are
+        multiplied out."""
         return self.next.weight.numel() + len(self.vocabulary) * self.next.weight.shape[0]
 
     def forward(self, batch: Batch, num_tokens: int) -> list[torch.Tensor]:

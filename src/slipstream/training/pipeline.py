@@ -44,7 +44,7 @@ class Watcher:
 def train(
     recipe: Recipe, folder: Path, data: Path, engine: dict[str, Any], watcher: Watcher
 ) -> dict[str, Any]:
-    """Whatever of it is done already is not done again."""
+    """Train a drafter by the recipe; what is done already is not done again."""
     several = PartialState()
     with several.main_process_first():  # what the first has done is done for all
         folder.mkdir(parents=True, exist_ok=True)
@@ -79,7 +79,7 @@ def collect(
     load: Callable[[], tuple[Any, Target]],
     watcher: Watcher,
 ) -> None:
-    """Texts and hidden states, as far as they are not there."""
+    """Collect texts and hidden states, as far as they are not there."""
     data.mkdir(parents=True, exist_ok=True)
     made_of = {"target": recipe.target, "seed": recipe.training.seed, **recipe.data.model_dump()}
     _same(data / "data.json", made_of, "--data")
@@ -91,7 +91,7 @@ def collect(
 
 
 def _same(file: Path, content: dict[str, Any], option: str) -> None:
-    """Written down the first time; refused if it is another one later."""
+    """Write the content down the first time; refuse another one later."""
     written = json.dumps(content, indent=2) + "\n"
     if file.exists() and file.read_text() != written:
         before, now = json.loads(file.read_text()), json.loads(written)
@@ -135,7 +135,8 @@ def make_drafter(recipe: Recipe, target: Target, model: Any, examples: Sequence[
 
 
 def frequent(examples: Sequence[Example], size: int, vocab_size: int) -> torch.Tensor:
-    """The most frequent tokens of the answers, in rising order; filled up with the first of the others."""
+    """Return the most frequent tokens of the answers, in rising order; filled up with the first of the
+    others."""
     counts: Counter[int] = Counter()
     for example in examples:
         if not example.held_out:

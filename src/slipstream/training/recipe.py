@@ -81,7 +81,7 @@ class Recipe(_Part):
 
     @classmethod
     def load(cls, file: Path) -> dict[str, Any]:
-        """The options of a recipe in JSON or YAML, to be completed on the command line."""
+        """Return the options of a recipe in JSON or YAML, to be completed on the command line."""
         try:
             options = yaml.safe_load(file.read_text())
         except (OSError, yaml.YAMLError) as error:

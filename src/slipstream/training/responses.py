@@ -41,8 +41,9 @@ class Response:
 
 
 def read_prompts(data: Data, target: str, seed: int) -> list[Prompt]:
-    """As many as texts are wanted, in a fixed order with the workloads mixed. A prompt that comes again is
-    sampled anew, so what is greedy comes once; prompts that are held out come once, at each temperature."""
+    """Return as many as texts are wanted, in a fixed order with the workloads mixed. A prompt that comes
+    again is sampled anew, so what is greedy comes once; prompts that are held out come once, at each
+    temperature."""
     read = _reader(data, target, random.Random(seed))
     training, held_out = read(data.prompts), read(data.held_out_prompts)
     if not held_out:
@@ -86,7 +87,7 @@ def _reader(data: Data, target: str, chance: random.Random) -> Callable[[Sequenc
 
 
 def _apart(prompts: list[Named], share: float) -> tuple[list[Named], list[Named]]:
-    """(the others, this share of them), each with the same mixture of workloads."""
+    """Return (the others, this share of them), each with the same mixture of workloads."""
     every = max(round(1 / share), 2)
     return (
         [prompt for i, prompt in enumerate(prompts) if i % every],
@@ -95,7 +96,7 @@ def _apart(prompts: list[Named], share: float) -> tuple[list[Named], list[Named]
 
 
 def _evenly(prompts: list[Named]) -> list[Named]:
-    """Each workload spread over the whole, so that any first part of it has the same mixture."""
+    """Return each workload spread over the whole, so that any first part of it has the same mixture."""
     counts: dict[str, int] = {}
     sizes: dict[str, int] = {}
     for name, _ in prompts:
@@ -144,7 +145,7 @@ def write_texts(
 def _answering(
     target: str, data: Data, engine: dict[str, Any]
 ) -> Iterator[Callable[[Sequence[Prompt]], list[Response]]]:
-    """The target in vLLM, for as long as it is needed."""
+    """Keep the target running in vLLM for as long as it is needed."""
     import slipstream
 
     llm = slipstream.LLM(
@@ -182,7 +183,7 @@ def _answering(
 
 
 def read_responses(folder: Path) -> Iterator[list[Response]]:
-    """The portions in the order they were written."""
+    """Yield the portions in the order they were written."""
     for file in sorted(folder.glob("texts-*.jsonl")):
         yield [Response(**json.loads(line)) for line in file.read_text().splitlines()]
 
@@ -192,7 +193,7 @@ def _file(folder: Path, portion: int) -> Path:
 
 
 def _write(file: Path, texts: Sequence[Response]) -> None:
-    """Whole or not at all."""
+    """Write the file whole or not at all."""
     draft = file.with_suffix(".part")
     draft.write_text("".join(json.dumps(asdict(text)) + "\n" for text in texts))
     draft.rename(file)

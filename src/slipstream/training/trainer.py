@@ -50,7 +50,7 @@ class State:
 
     @property
     def best(self) -> int | None:
-        """Which evaluation was the best."""
+        """Return which evaluation was the best."""
         lengths = [point.length for point in self.history]
         return lengths.index(max(lengths)) if lengths else None
 
@@ -86,12 +86,12 @@ class Trainer:
 
     @property
     def progress(self) -> float:
-        """0 to 1, by steps or by time, whichever is further."""
+        """Return 0 to 1, by steps or by time, whichever is further."""
         return max(self.state.step / self._steps, self.state.seconds / 60 / self._training.budget_minutes)
 
     @property
     def epochs(self) -> float:
-        """How often all examples have been seen."""
+        """Return how often all examples have been seen."""
         return self.state.step * self._accelerator.num_processes / len(self._batches)
 
     def run(self) -> State:
@@ -138,7 +138,8 @@ class Trainer:
         return max(warm, 0.01) * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * min(self.progress, 1.0))))
 
     def _batch(self) -> Batch:
-        """This process's next: every epoch has an order of its own, the same however often it is resumed."""
+        """Return this process's next batch: every epoch has an order of its own, the same however often it
+        is resumed."""
         world, rank = self._accelerator.num_processes, self._accelerator.process_index
         epoch, place = divmod(self.state.step * world + rank, len(self._batches))
         order = torch.randperm(
@@ -194,7 +195,8 @@ def tokens_to_learn(drafter: TrainableDrafter, progress: float) -> int:
 
 
 def loss_of(drafter: TrainableDrafter, model: Any, batch: Batch, progress: float, seed: int) -> torch.Tensor:
-    """Cross-entropy of what is drafted and what the target would say, over the tokens that are looked at."""
+    """Return cross-entropy of what is drafted and what the target would say, over the tokens that are looked
+    at."""
     head = drafter.head[_looked_at(drafter, batch, seed)]
     losses, weights = [], []
     for number, states in enumerate(model(batch, tokens_to_learn(drafter, progress)), start=1):
@@ -231,7 +233,7 @@ def _has_fast_bfloat16() -> bool:
 
 
 def _write(file: Path, content: Any) -> None:
-    """Whole or not at all."""
+    """Write the file whole or not at all."""
     draft = file.with_suffix(".part")
     torch.save(content, draft)
     draft.rename(file)

@@ -36,7 +36,7 @@ def write(certificate: Certificate, folder: Path) -> list[Path]:
 
 
 def sentences(certificate: Certificate) -> list[str]:
-    """What was found, in words; the first is the verdict."""
+    """Return what was found, in words; the first is the verdict."""
     return [
         VERDICTS[certificate["verdict"]],
         *(f"Not shown: {what}." for what in certificate["missing"]),

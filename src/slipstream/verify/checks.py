@@ -74,7 +74,7 @@ def verify_model(
 
 
 def verify_servers(bare: Served, speculative: Served, wanted: Wanted, watcher: Watcher) -> dict[str, Any]:
-    """Both are running; they may be the same server, which then must take a request's `speculate`."""
+    """Compare two running servers; they may be the same one, which then must take a request's `speculate`."""
     forced = Served(speculative.url, FORCED, speculative.api_key)
     watcher.doing(f"greedy texts of {wanted.prompts} prompts")
     prompts = conversations(bare, wanted.prompts)
@@ -114,7 +114,7 @@ def _known_bad(
 
 
 def conversations(served: Served, count: int, workloads: Sequence[str] = SHORT) -> list[list[int]]:
-    """Of the prompts that ship with Slipstream, taken from each workload in turn, as the model's tokens."""
+    """Return prompts that ship with Slipstream, taken from each workload in turn, as the model's tokens."""
     loaded = load_workloads(list(workloads), 1, served.model)
     messages = [
         ([{"role": "system", "content": way}] if way else []) + list(request.messages or [])
@@ -142,8 +142,8 @@ def certificate(
 
 
 def verdict(result: Mapping[str, Any]) -> str:
-    """differs, if anything does or fails; incomplete, if something that was asked for is not shown; else
-    same."""
+    """Return differs, if anything does or fails; incomplete, if something that was asked for is not shown;
+    else same."""
     parts = [result["greedy"], result["logprobs"], *result["distribution"], *result["known_bad"]]
     if any(part["verdict"] in ("differs", "failed") for part in parts):
         return "differs"
@@ -168,7 +168,7 @@ def missing(result: Mapping[str, Any]) -> list[str]:
 
 
 def hashes(folder: Path) -> dict[str, str]:
-    """SHA-256 of what the model is made of; nothing for a model that is not a local folder."""
+    """Return SHA-256 of what the model is made of; nothing for a model that is not a local folder."""
     found = {}
     for file in sorted(folder.glob("*.json")) + sorted(folder.glob("*.safetensors")):
         with file.open("rb") as content:

@@ -85,7 +85,7 @@ class Planned:
 
     @property
     def finds(self) -> float:
-        """The TV that is found with probability 0.9."""
+        """Return the TV that is found with probability 0.9."""
         return findable(self.draws if self.known_law else self.draws / 2, self.freedom, self.error)
 
 
@@ -109,9 +109,9 @@ class Drawn:
 
 
 def beginnings(bare: Served, speculative: Served, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Prompts and the first tokens of their answers, broken off where drafts are about as often kept as
-    rejected: elsewhere there is little to verify. One for sampling that leaves everything possible, one for
-    sampling that leaves little."""
+    """Return prompts and the first tokens of their answers, broken off where drafts are about as often kept
+    as rejected: elsewhere there is little to verify. One for sampling that leaves everything possible, one
+    for sampling that leaves little."""
     greedy = [{"prompt": list(p), "max_tokens": max(BROKEN_OFF), "temperature": 0} for p in prompts]
     answers = [answer for (answer,) in bare.ask(greedy, AT_ONCE)]
     candidates = [
@@ -136,14 +136,14 @@ def _to_verify(served: Served, prompt: Sequence[int], sampling: Mapping[str, Any
 
 
 def cheap(prompt: Sequence[int]) -> list[int]:
-    """Its end, so long that a prefix cache has all but one token of it: to write five tokens thousands of
-    times then does not mean to read a prompt thousands of times."""
+    """Return the end of the prompt, so long that a prefix cache has all but one token of it: to write five
+    tokens thousands of times then does not mean to read a prompt thousands of times."""
     kept = (len(prompt) - 1) // KV_BLOCK * KV_BLOCK + 1
     return list(prompt[-kept:] if kept > 1 else prompt)
 
 
 def tells_its_law(bare: Served, prompt: Sequence[int]) -> bool:
-    """Whether its log-probabilities are those it samples by (`--logprobs-mode processed_logprobs`)."""
+    """Return whether its log-probabilities are those it samples by (`--logprobs-mode processed_logprobs`)."""
     request = {"prompt": list(prompt), "max_tokens": 1, "logprobs": 5}
     (hot,), (cold,) = bare.ask([{**request, "temperature": t} for t in (1.0, 0.25)], 1)
     return abs(min(hot.likeliest[0].values()) - min(cold.likeliest[0].values())) > 0.1
@@ -185,7 +185,7 @@ def _known(
 def _counted(
     bare: Served, prompt: Sequence[int], sampling: Mapping[str, Any], seeds: Iterator[int], draws: int
 ) -> Reference:
-    """The categories are chosen on other texts than are counted."""
+    """Count texts in categories that were chosen on other texts."""
     first = [answer.tokens for answer in _draw(bare, prompt, sampling, TO_KNOW, seeds)]
     partition = PrefixDistribution.counted(first).partition(_least(draws), CATEGORIES)
     texts = [answer.tokens for answer in _draw(bare, prompt, sampling, draws, seeds)]
@@ -197,7 +197,8 @@ def _least(draws: int) -> float:
 
 
 def _probabilities(logprobs: Mapping[int, float]) -> dict[int, float]:
-    """Of the likeliest alone: the token that was written is told too, however unlikely it was."""
+    """Return the probabilities of the likeliest alone: the token that was written is told too, however
+    unlikely it was."""
     falling = sorted(logprobs.items(), key=lambda item: -item[1])[:LIKELIEST]
     return {token: float(np.exp(value)) for token, value in falling}
 

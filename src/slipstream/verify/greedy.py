@@ -68,7 +68,8 @@ LEAST_NOISE = 1e-3
 
 
 def verdict_of(gaps: Sequence[float], noise: float) -> str:
-    """Of texts that part at these gaps. At a tie both tokens may be off, one up and one down."""
+    """Return the verdict on texts that part at these gaps. At a tie both tokens may be off, one up and one
+    down."""
     if not gaps:
         return "equal"
     return "ties" if max(gaps) <= max(2 * noise, LEAST_NOISE) else "differs"
@@ -109,7 +110,7 @@ def _only(answers: Sequence[Sequence[Answer]]) -> list[Answer]:
 
 
 def differences(reference: Sequence[Answer], others: Sequence[Answer]) -> list[Difference]:
-    """Where each text first differs from its reference."""
+    """Return where each text first differs from its reference."""
     found = []
     for prompt, (one, other) in enumerate(zip(reference, others, strict=True)):
         if one.tokens != other.tokens:
@@ -126,7 +127,8 @@ def _gap(answer: Answer, position: int) -> float:
 
 
 def logprob_difference(reference: Sequence[Answer], others: Sequence[Answer]) -> float:
-    """The largest, of the tokens that both wrote after the same beginning."""
+    """Return the largest difference of log-probabilities, of the tokens that both wrote after the same
+    beginning."""
     largest = [0.0]
     for one, other in zip(reference, others, strict=True):
         pairs = zip(_common(one, other), one.logprobs, other.logprobs, strict=False)

@@ -59,9 +59,9 @@ class PrefixDistribution:
 
     @classmethod
     def told(cls, texts: Iterable[tuple[Tokens, Sequence[Mapping[int, float]]]]) -> "PrefixDistribution":
-        """From texts and the probabilities of the likeliest tokens at each of their positions. Where several
-        texts begin alike, the mean: they differ by what rounding does in other batches, at most by the
-        deviation, half of the range."""
+        """Make it from texts and the probabilities of the likeliest tokens at each of their positions.
+        Where several texts begin alike, the mean: they differ by what rounding does in other batches, at
+        most by the deviation, half of the range."""
         seen = defaultdict(list)
         for text, likeliest in texts:
             for at, probabilities in enumerate(likeliest):
@@ -82,7 +82,7 @@ class PrefixDistribution:
 
     @classmethod
     def counted(cls, texts: Iterable[Tokens]) -> "PrefixDistribution":
-        """From how often each token was seen."""
+        """Estimate the distribution from how often each token was seen."""
         seen: defaultdict[Tokens, Counter[int]] = defaultdict(Counter)
         for text in texts:
             for at, token in enumerate(text):
@@ -95,8 +95,8 @@ class PrefixDistribution:
         )
 
     def partition(self, least: float, most: int) -> Partition:
-        """At most `most` categories of at least the probability `least`: the likeliest beginning is told
-        apart by its next token, as long as there is room."""
+        """Return at most `most` categories of at least the probability `least`: the likeliest beginning is
+        told apart by its next token, as long as there is room."""
         probabilities: dict[Tokens, float] = {(): 1.0}
         deviations: dict[Tokens, float] = {(): 0.0}
         branches: dict[Tokens, Sequence[int]] = {}
@@ -119,7 +119,8 @@ class PrefixDistribution:
         return Partition(probabilities, branches, deviations)
 
     def _parts(self, beginning: Tokens, probability: float, least: float, most: int) -> dict[int, float]:
-        """The next tokens that are likely enough, and OTHER for the rest, which must be likely enough too."""
+        """Return the next tokens that are likely enough, and OTHER for the rest, which must be likely enough
+        too."""
         law = self._after.get(beginning, {})
         falling = sorted(law, key=lambda token: (-law[token], token))
         parts = {token: probability * law[token] for token in falling if probability * law[token] >= least}

@@ -44,7 +44,7 @@ class Sample:
 
     @property
     def effective_draws(self) -> float:
-        """As many draws against a known law would say as much."""
+        """Return how many draws against a known distribution would say as much."""
         if self.others is None:
             return self.draws
         others = float(self.others.sum())
@@ -52,13 +52,13 @@ class Sample:
 
     @property
     def noise(self) -> float:
-        """What chi-square is larger by, on average, if these draws were made in other batches."""
+        """Return what chi-square is larger by, on average, if these draws were made in other batches."""
         if self.law is None or self.deviations is None:
             return 0.0
         return self.draws * float((self.deviations**2 / self.law).sum())
 
     def chi_square(self) -> float:
-        """Pearson's."""
+        """Return Pearson's chi-square."""
         return float(self._chi_square(self.counts))
 
     def simulate(self, random: np.random.Generator, size: int) -> Floats:
@@ -77,8 +77,8 @@ class Sample:
         return self._chi_square(random.multivariate_hypergeometric(both, draws, size, method="marginals"))
 
     def _chi_square(self, counts: Any) -> Floats:
-        """Of these counts, or of each row of them, with the same draws as those seen; if there are other
-        counts, with the same sums."""
+        """Return chi-square of these counts, or of each row of them, with the same draws as those seen; if
+        there are other counts, with the same sums."""
         if self.law is not None:
             expected = self.law * self.draws
             return np.asarray(((counts - expected) ** 2 / expected).sum(-1), float)
@@ -89,7 +89,7 @@ class Sample:
         return np.asarray((difference**2 / np.maximum(both, 1)).sum(-1), float)
 
     def variation(self) -> float:
-        """The TV seen: on average more than there is, never less."""
+        """Return the TV seen: on average more than there is, never less."""
         if self.law is not None:
             law = self.law
         else:
@@ -107,7 +107,7 @@ def _chi_square(samples: Sequence[Sample]) -> float:
 
 
 def p_value(samples: Sequence[Sample]) -> float:
-    """How likely so large a difference is if there is none but for other batches, by the chi-square
+    """Return how likely so large a difference is if there is none but for other batches, by the chi-square
     distribution. Where categories are expected ten times only, 1e-3 comes up twice as often as it says, and
     1e-5 six times."""
     from scipy import special
@@ -120,7 +120,7 @@ def p_value(samples: Sequence[Sample]) -> float:
 
 
 def exact_p_value(samples: Sequence[Sample], smallest: float) -> float:
-    """The same by simulation, which states small values as they are: down to about `smallest`."""
+    """Return the same by simulation, which states small values as they are: down to about `smallest`."""
     random = np.random.default_rng(0)
     seen = _chi_square(samples)
     simulations = int(BEYOND / smallest)
@@ -133,9 +133,9 @@ def exact_p_value(samples: Sequence[Sample], smallest: float) -> float:
 
 
 def variation_bound(samples: Sequence[Sample], error: float) -> float:
-    """The mean TV over prompts is at most this, but for a chance of `error`. With a difference of this TV,
-    whatever its direction, chi-square is off centre by at least 4 n TV^2 (Cauchy and Schwarz), and would be
-    larger than the one seen. A fit that is better than the average one counts as the average one."""
+    """Return what the mean TV over prompts is at most, but for a chance of `error`. With a difference of this
+    TV, whatever its direction, chi-square is off centre by at least 4 n TV^2 (Cauchy and Schwarz), and would
+    be larger than the one seen. A fit that is better than the average one counts as the average one."""
     from scipy import optimize
 
     if _freedom(samples) < 1:
@@ -146,14 +146,14 @@ def variation_bound(samples: Sequence[Sample], error: float) -> float:
 
 
 def _rules_out(samples: Sequence[Sample], variation: float, error: float) -> bool:
-    """Whether `variation_bound` is at most `variation`, without looking for it."""
+    """Return whether `variation_bound` is at most `variation`, without looking for it."""
     if _freedom(samples) < 1 or variation <= 0:
         return False
     return _chance_of_less(samples, 4 * _effective_draws(samples) * variation**2) <= error
 
 
 def _chance_of_less(samples: Sequence[Sample], centre: float) -> float:
-    """How likely a chi-square that is off centre by this is no larger than the one seen."""
+    """Return how likely a chi-square that is off centre by this is no larger than the one seen."""
     from scipy import special  # 8 microseconds a call; scipy.stats takes 500
 
     freedom = _freedom(samples)
@@ -165,14 +165,14 @@ def _effective_draws(samples: Sequence[Sample]) -> float:
 
 
 def _from_centre(centre: float, draws: float) -> float:
-    """The largest TV that puts chi-square so far off centre."""
+    """Return the largest TV that puts chi-square so far off centre."""
     return float(min(1.0, np.sqrt(centre / 4 / draws)))
 
 
 def findable(draws: float, freedom: int, error: float, power: float = 0.9) -> float:
-    """The TV that is found with this probability by the last look, whatever direction it has, in so many
-    draws against a known law. Of all differences with the same TV, one that moves half of the probability is
-    hardest to see; its chi-square is off centre by 4 n TV^2."""
+    """Return the TV that is found with this probability by the last look, whatever direction it has, in so
+    many draws against a known law. Of all differences with the same TV, one that moves half of the
+    probability is hardest to see; its chi-square is off centre by 4 n TV^2."""
     from scipy import optimize, stats
 
     if freedom < 1:
@@ -197,7 +197,8 @@ class Judgement:
 
 
 def judge(samples: Sequence[Sample], error: float, wanted: float, last: bool) -> Judgement | None:
-    """At one of the looks; None to go on drawing. `error`: the chance of a false alarm in the whole cell."""
+    """Judge the samples at one of the looks; None to go on drawing. `error` is the chance of a false alarm in
+    the whole cell."""
     share, bound_error = error / len(LOOKS), BOUND_ERROR / len(LOOKS)
     p = p_value(samples)
     if OVERWHELMING * share < p < share:

@@ -32,8 +32,8 @@ class Workload:
         return fingerprint([[r.messages, r.prompt, r.max_tokens] for r in self.requests])
 
     def spread(self, share: float) -> "Workload":
-        """The same requests with limits of their answers spread evenly over +- `share`. With one limit for
-        all, requests that start together end together."""
+        """Return the same requests with limits of their answers spread evenly over +- `share`. With one limit
+        for all, requests that start together end together."""
         requests = []
         for number, request in enumerate(self.requests):
             longer = share * (2 * (number * GOLDEN % 1) - 1)  # from -share to share
@@ -41,7 +41,7 @@ class Workload:
         return replace(self, requests=tuple(requests))
 
     def take(self, start: int, count: int) -> list[Request]:
-        """`count` requests from `start` on, beginning again at the end."""
+        """Return `count` requests from `start` on, beginning again at the end."""
         return [self.requests[(start + i) % len(self.requests)] for i in range(count)]
 
 
@@ -54,8 +54,8 @@ def load_workloads(texts: Sequence[str], max_tokens: int, tokenizer: str) -> lis
 
 
 def load_workload(text: str, max_tokens: int, tokenizer: str) -> Workload:
-    """One of `SHIPPED`; a file of JSON lines, `FILE#CATEGORY` for a part of it; or `vllm: FLAGS`, a dataset
-    loader of `vllm bench serve` with its own flags."""
+    """Return one of `SHIPPED`; a file of JSON lines, `FILE#CATEGORY` for a part of it; or `vllm: FLAGS`, a
+    dataset loader of `vllm bench serve` with its own flags."""
     if text.startswith("vllm:"):
         flags = shlex.split(text.removeprefix("vllm:"))
         name = next((b for a, b in pairwise(flags) if a == "--dataset-name"), "dataset")
@@ -100,7 +100,7 @@ def _lines(content: str) -> list[dict[str, Any]]:
 
 
 def _messages(row: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-    """The conversation up to the first answer: later turns would need that answer."""
+    """Return the conversation up to the first answer: later turns would need that answer."""
     if messages := row.get("messages"):
         return _until_answer([(m["role"], m["content"]) for m in messages])
     if turns := row.get("turns"):

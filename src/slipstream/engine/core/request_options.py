@@ -44,5 +44,6 @@ def parse(value: Any) -> int:
 
 
 def _can_verify(sampling: Any) -> bool:
-    """vLLM's rejection sampler does not know these; such requests are served without drafts."""
+    """Return whether vLLM's rejection sampler knows these parameters; else the request is served without
+    drafts."""
     return not (sampling.min_p > MIN_P_NOTHING or sampling.logit_bias or sampling.trace_decode_token_ids)

@@ -128,7 +128,7 @@ class Scheduler(StepStats, VllmScheduler):
 
     @property
     def composes(self) -> bool:
-        """Drafts come from our proposers, not from vLLM's."""
+        """Return whether drafts come from our proposers, not from vLLM's."""
         return self._loop is not None
 
     # ---- drafting, between two steps ----

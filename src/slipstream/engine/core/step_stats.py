@@ -73,5 +73,5 @@ class StepTimer:
         self.drafting = [(begun, ended)]
 
     def wait(self) -> None:
-        """The engine has nothing to do: what follows is no step."""
+        """Note that the engine has nothing to do: what follows is no step."""
         self._begun = None

@@ -20,7 +20,7 @@ STEPS_VARIABLE = "SLIPSTREAM_STEPS"  # the file that the timed worker writes
 def engine_arguments(
     choice: ResolvedSpeculation, platform: str, additional_config: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """What Slipstream adds to the user's arguments; nothing at all without speculation."""
+    """Return what Slipstream adds to the user's arguments; nothing at all without speculation."""
     ours: dict[str, Any] = {}
     if config := speculative_config(choice):
         ours["speculative_config"] = config
@@ -42,7 +42,7 @@ def engine_arguments(
 
 
 def settings(choice: ResolvedSpeculation) -> Settings:
-    """What the scheduler and the workers are told."""
+    """Return what the scheduler and the workers are told."""
     ours = choice.drafter_checkpoint if choice.method and method_of(choice.method).implementation else None
     return Settings(
         free=choice.free,
@@ -55,7 +55,7 @@ def settings(choice: ResolvedSpeculation) -> Settings:
 
 
 def speculative_config(choice: ResolvedSpeculation) -> dict[str, Any] | None:
-    """vLLM's `speculative_config`, or None for no speculation."""
+    """Return vLLM's `speculative_config`, or None for no speculation."""
     if choice.method is None:
         return None
     if implementation := method_of(choice.method).implementation:

@@ -65,7 +65,8 @@ def _write_safetensors(files: list[Path], target: Path) -> None:
 
 
 def _read_pickle(file: Path) -> "dict[str, torch.Tensor]":
-    """Tensors by name; nothing but tensors is unpickled, and none that is larger than what is stored."""
+    """Return tensors by name; nothing but tensors is unpickled, and none that is larger than what is
+    stored."""
     import torch
 
     try:

@@ -34,7 +34,7 @@ class Environment:
 
 
 def gpu_environment(choice: ResolvedSpeculation, environ: Mapping[str, str]) -> Environment:
-    """What to set where vLLM would take its V2 model runner, which cannot compose drafters."""
+    """Return what to set where vLLM would take its V2 model runner, which cannot compose drafters."""
     variables = {ACTIVE_VARIABLE: "1"}
     if choice.composes:
         variables["VLLM_USE_V2_MODEL_RUNNER"] = environ.get("VLLM_USE_V2_MODEL_RUNNER", "0")
@@ -42,7 +42,7 @@ def gpu_environment(choice: ResolvedSpeculation, environ: Mapping[str, str]) -> 
 
 
 def cpu_environment(choice: ResolvedSpeculation, ranks: int, environ: Mapping[str, str]) -> Environment:
-    """What to set for `ranks` worker processes on this machine."""
+    """Return what to set for `ranks` worker processes on this machine."""
     variables = {ACTIVE_VARIABLE: "1"}
     done: list[str] = []
     missing: list[str] = []
@@ -63,7 +63,7 @@ def cpu_environment(choice: ResolvedSpeculation, ranks: int, environ: Mapping[st
 
 @contextmanager
 def applied(environment: Environment) -> Iterator[None]:
-    """`os.environ` with the variables set, put back afterwards."""
+    """Set the variables in `os.environ`, and put it back afterwards."""
     before = {name: os.environ.get(name) for name in environment.variables}
     os.environ.update(environment.variables)
     try:
@@ -135,7 +135,7 @@ def _bind_threads(
 
 
 def physical_cores() -> list[int]:
-    """One logical CPU of each physical core that this process may run on."""
+    """Return one logical CPU of each physical core that this process may run on."""
     cores: dict[str, int] = {}
     for cpu in psutil.Process().cpu_affinity() or range(os.cpu_count() or 1):
         siblings = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")

@@ -28,7 +28,7 @@ MERGED = ("speculative_config", "additional_config")  # what the user wrote of t
 def start_llm(
     deployment: Deployment, examination: Examination, arguments: Mapping[str, Any], notes: Sequence[str]
 ) -> "LLM":
-    """A running `vllm.LLM`."""
+    """Return a running `vllm.LLM`."""
     with _prepared(deployment, examination, notes) as ours:
         from vllm import LLM
 
@@ -69,14 +69,14 @@ def _prepared(
 
 
 def ask_vllm(flags: Sequence[str]) -> Deployment | None:
-    """The deployment that vLLM's own parser sees in the flags; None if they name no model."""
+    """Return the deployment that vLLM's own parser sees in the flags; None if they name no model."""
     _, namespace = _parse_as_vllm(flags)
     model = namespace.model_tag
     return Deployment.from_arguments(model, vars(namespace)) if model else None
 
 
 def show_vllm_help(flags: Sequence[str]) -> None:
-    """vLLM's own help, such as --help=all or --help=ModelConfig."""
+    """Print vLLM's own help, such as --help=all or --help=ModelConfig."""
     _parse_as_vllm(flags)
 
 
@@ -94,7 +94,7 @@ def _vllm_serve(flags: Sequence[str]) -> None:
 
 
 def _parse_as_vllm(flags: Sequence[str]) -> tuple[Any, Any]:
-    """(vLLM's serve command, its parsed arguments)."""
+    """Return (vLLM's serve command, its parsed arguments)."""
     from vllm.entrypoints.cli.serve import ServeSubcommand
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
@@ -122,7 +122,8 @@ def server_flags(ours: Mapping[str, Any], flags: Sequence[str]) -> list[str]:
 
 
 def _model_first(flags: Sequence[str]) -> list[str]:
-    """`--model M`, as older guides have it, becomes the bare first argument that `vllm serve` wants."""
+    """Put the model first: `--model M`, as older guides have it, becomes the bare first argument that
+    `vllm serve` wants."""
     for position, flag in enumerate(flags):
         name, equals, value = flag.partition("=")
         if name == "--model":

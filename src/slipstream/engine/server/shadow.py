@@ -54,7 +54,7 @@ class Shadow:
     async def generate(
         self, prompt: Any, sampling_params: SamplingParams, request_id: str, **further: Any
     ) -> AsyncIterator[Any]:
-        """As the engine's, and remembers some of the requests."""
+        """Generate as the engine does, and remember some of the requests."""
         if self._task is None:
             self._task = asyncio.create_task(self._replay_for_ever())
         chosen = self._random.random() < self._share and _can_be_replayed(prompt, sampling_params)
@@ -90,7 +90,7 @@ class Shadow:
                     self._failures += 1
 
     async def _replay(self, finished: Finished) -> bool:
-        """False if somebody came, who must not wait for it."""
+        """Write the request again and compare. Return False if somebody came, who must not wait for it."""
         self._number += 1
         sampling = finished.sampling.clone()
         sampling.output_kind = RequestOutputKind.DELTA

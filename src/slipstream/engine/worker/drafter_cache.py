@@ -62,7 +62,7 @@ class DrafterCache:
         return set(rows) - {span[0] for span in missed if span not in portion}
 
     def _spans(self, scheduler_output: Any) -> list[Span]:
-        """What the target computed of each row in this step."""
+        """Return what the target computed of each row in this step."""
         batch = self._runner.input_batch
         starts = batch.num_computed_tokens_cpu[: batch.num_reqs].tolist()
         scheduled = scheduler_output.num_scheduled_tokens
@@ -77,7 +77,7 @@ class DrafterCache:
             self._filled[block] = min(end - index * self._size, self._size)
 
     def _filled_to(self, row: int, position: int) -> int:
-        """The first position before `position` that the drafter has no keys for, or `position`."""
+        """Return the first position before `position` that the drafter has no keys for, or `position`."""
         count = -(-position // self._size)
         filled = self._filled[self._table.block_table.np[row, :count]]
         needed = np.full(count, self._size)
@@ -132,7 +132,7 @@ class DrafterCache:
 
 
 def _first_tokens(spans: list[Span], most: int) -> list[Span]:
-    """The first spans, of at most `most` tokens together; the last may be cut."""
+    """Return the first spans, of at most `most` tokens together; the last may be cut."""
     first = []
     for row, start, end in spans:
         if most <= 0:

@@ -46,7 +46,7 @@ class HiddenStateDrafter(ABC):
 
     @abstractmethod
     def draft(self, hidden_states: torch.Tensor, last_tokens: torch.Tensor, num_tokens: int) -> torch.Tensor:
-        """hidden_states [requests, hidden], last_tokens [requests] -> [requests, num_tokens]"""
+        """Draft: hidden_states [requests, hidden], last_tokens [requests] -> [requests, num_tokens]"""
 
 
 class MLPSpeculatorDrafter(HiddenStateDrafter):

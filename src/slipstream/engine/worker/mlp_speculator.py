@@ -32,7 +32,7 @@ class Norm(nn.Module):
 
 
 def token_weight(width: int, stages: int) -> float:
-    """How much the token counts against the state, so that the state keeps its scale."""
+    """Return how much the token counts against the state, so that the state keeps its scale."""
     state_weight = 0.5 ** (0.5 / stages)
     return math.sqrt((1 - state_weight**2) * (width / 2)) / state_weight
 
@@ -60,7 +60,7 @@ class MLPSpeculator(nn.Module):
         self.register_buffer("token_map", torch.empty(drafted, dtype=torch.long) if drafted < vocab else None)
 
     def forward(self, state: torch.Tensor, token: torch.Tensor, num_tokens: int) -> torch.Tensor:
-        """state [requests, hidden], token [requests] -> the most probable tokens [requests, num_tokens]"""
+        """Draft: state [requests, hidden], token [requests] -> the likeliest tokens [requests, num_tokens]"""
         if self.ln0 is not None:
             state = self.ln0(state) / math.sqrt(2)
         tokens = []
@@ -75,7 +75,7 @@ class MLPSpeculator(nn.Module):
 
 
 def load_mlp_speculator(folder: str, dtype: torch.dtype, device: torch.device) -> MLPSpeculator:
-    """From config.json and safetensors in the IBM layout (`speculator.emb.0.weight`, ...)."""
+    """Load it from config.json and safetensors in the IBM layout (`speculator.emb.0.weight`, ...)."""
     config = json.loads((Path(folder) / "config.json").read_text())
     with torch.device("meta"):
         model = MLPSpeculator(config)

@@ -44,8 +44,8 @@ def passes_to_time(probe: float) -> Passes:
 
 @torch.inference_mode()
 def profile_passes(runner: Any) -> dict[str, Any]:
-    """{tokens, seconds, drafter}: seconds of the target's pass, logits included, and of one pass of the
-    drafter (0 if it has none that vLLM can run by itself). Rank 0 says how many passes, for all."""
+    """Return {tokens, seconds, drafter}: seconds of the target's pass, logits included, and of one pass of
+    the drafter (0 if it has none that vLLM can run by itself). Rank 0 says how many passes, for all."""
     logger.info("measuring what a pass of the target takes; a few seconds")
     drafter = _DrafterTimer(runner)
     probe = min(_pass(runner, min(PROBE, runner.max_num_tokens), drafter) + drafter.seconds for _ in range(2))

@@ -77,7 +77,7 @@ class RestoreDiscardedRng:
 
 
 def is_plainly_greedy(sampling: Any) -> bool:
-    """Nothing is asked for but the most probable token, by the logits as they are."""
+    """Return whether nothing is asked for but the most probable token, by the logits as they are."""
     budget = sampling.thinking_budget_state_holder
     return (
         sampling.all_greedy
@@ -97,7 +97,7 @@ def is_plainly_greedy(sampling: Any) -> bool:
 
 
 def verify_greedily(logits: torch.Tensor, metadata: Any) -> SamplerOutput:
-    """Of each request the draft tokens that are the target's own, and the target's next."""
+    """Return of each request the draft tokens that are the target's own, and the target's next."""
     best = logits.to(torch.float32).argmax(-1).tolist()  # as bare vLLM: among equals it may matter
     drafts = metadata.draft_token_ids.tolist()
     rows = []
@@ -130,7 +130,7 @@ class OnDemandDrafting:
 
     @torch.inference_mode()
     def draft(self: Any, wanted: dict[str, int]) -> dict[str, list[int]]:
-        """The drafter's tokens for these requests, with no more passes than the longest draft needs.
+        """Return the drafter's tokens for these requests, with no more passes than the longest draft needs.
 
         With nothing wanted, an EAGLE head still runs over the step's tokens: it reads the target's hidden
         states, which are gone after the step.
@@ -171,7 +171,7 @@ class OnDemandDrafting:
 
 
 def _last_rows(kept: DraftInputs) -> list[int]:
-    """Of the target's hidden states, those that each request's last token was sampled from."""
+    """Return of the target's hidden states, those that each request's last token was sampled from."""
     sampled = kept.sampled_token_ids
     if kept.spec_decode_metadata is None:
         return list(range(len(sampled)))

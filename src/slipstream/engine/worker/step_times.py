@@ -49,8 +49,8 @@ class TimedCPUWorker(CPUWorker):
 
 
 def describe(scheduled: Any, result: Any) -> dict[str, Any]:
-    """What a step did, in counts. `offered[j]` and `accepted[j]`: requests whose draft token j was verified,
-    and was kept."""
+    """Return what a step did, in counts. `offered[j]` and `accepted[j]`: requests whose draft token j was
+    verified, and was kept."""
     drafts = {request: len(tokens) for request, tokens in scheduled.scheduled_spec_decode_tokens.items()}
     sampled = dict(zip(result.req_ids, result.sampled_token_ids, strict=False))
     decoding = [

@@ -45,7 +45,7 @@ class _Drafts:
         return times
 
     def pass_profile(self) -> dict[str, Any] | None:
-        """What the planner starts from."""
+        """Return what the planner starts from."""
         return self._profile
 
     def draft(self: Any, wanted: dict[str, int]) -> dict[str, list[int]] | str:

@@ -13,7 +13,7 @@ Outcome = TypeVar("Outcome", bound=Hashable)
 
 class Chance(Protocol):
     def pick(self, law: Distribution) -> int:
-        """A token, by this law."""
+        """Draw a token from this distribution."""
 
     def happens(self, probability: float) -> bool: ...
 
@@ -32,8 +32,8 @@ class Random:
 
 
 def enumerate_outcomes(program: Callable[[Chance], Outcome]) -> dict[Outcome, float]:
-    """The probability of everything that the program can return: it is run once for every way that its lots
-    can fall."""
+    """Return the probability of everything that the program can return: it is run once for every way that its
+    lots can fall."""
     law: dict[Outcome, float] = {}
     to_do: list[list[int]] = [[]]
     while to_do:

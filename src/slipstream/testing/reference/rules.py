@@ -18,7 +18,7 @@ Model = Callable[[Tokens], Distribution]
 
 
 def generate(target: Model, drafter: Model, rule: Rule, length: int, k: int, chance: Chance) -> Tokens:
-    """Speculative decoding, all of it: draft k tokens, judge them by the target, write, and so on."""
+    """Run speculative decoding, all of it: draft k tokens, judge them by the target, write, and so on."""
     text: Tokens = ()
     while len(text) < length:
         draft: Tokens = ()
@@ -68,8 +68,8 @@ def block(draft: Tokens, p: Sequence[Distribution], q: Sequence[Distribution], c
 
 
 def any_of(candidates: Sequence[int], p: Distribution, q: Sequence[Distribution], chance: Chance) -> int:
-    """One token out of several candidates for the same position, each drawn by its own q, tried in turn
-    (SpecInfer 2305.09781)."""
+    """Return one token out of several candidates for the same position, each drawn by its own q, tried in
+    turn (SpecInfer 2305.09781)."""
     for token, law in zip(candidates, q, strict=True):
         if chance.happens(min(1.0, p[token] / law[token])):
             return token
@@ -78,13 +78,13 @@ def any_of(candidates: Sequence[int], p: Distribution, q: Sequence[Distribution]
 
 
 def remainder(p: Distribution | np.ndarray, q: Distribution) -> Distribution:
-    """norm(max(p - q, 0)): what is left to draw from when a token of q was not kept."""
+    """Return norm(max(p - q, 0)): what is left to draw from when a token of q was not kept."""
     more = np.maximum(np.asarray(p) - np.asarray(q), 0)
     law: list[float] = (more / more.sum()).tolist()
     return law
 
 
 def one_hot(token: int, size: int) -> Distribution:
-    """The law of a proposer that is sure, as n-gram lookup is: `tokenwise` then keeps x with probability
-    p(x), and else draws from p without x."""
+    """Return the law of a proposer that is sure, as n-gram lookup is: `tokenwise` then keeps x with
+    probability p(x), and else draws from p without x."""
     return tuple(float(other == token) for other in range(size))
