@@ -8,7 +8,7 @@
     record()    6. learn from the step: its time and its tokens
     finish()    7. a request has ended: its text is forgotten, or shared
 
-An engine describes its requests and steps to it, and verifies the drafts: vLLM in `engine.scheduler`, the
+An engine describes its requests and steps, and verifies the drafts: vLLM in `engine.core.scheduler`, the
 evaluation of trained drafters in `training.evaluate`. Proposers are in `drafting`, decisions in `planning`.
 """
 
@@ -34,11 +34,11 @@ class SpeculationLoop:
         self.composer = composer
         self.policy = policy
         self.state = StepState(Step(1))
-        self._turn = 0  # where the requests that take turns go on
+        self._turn = 0
 
     def draft(self, requests: Iterable[RunningRequest], step: Step) -> dict[str, Offer]:
-        """Return the drafts that the next step verifies, by request. `requests` are those that it could have
-        drafts for; `step` is what it holds besides."""
+        """Return the drafts that the next step verifies, of those `requests` that it could verify drafts for;
+        `step` is what it holds besides."""
         selected = self._select(requests, step)
         if not selected and not self.composer.drafters:
             return {}
@@ -46,20 +46,18 @@ class SpeculationLoop:
         wanted = self._observe(selected)
         drafts, drafter_seconds = self.propose(wanted)
         seconds = time.perf_counter() - begun - drafter_seconds
-        retried, tokens = self._count_lookups([r for r in selected if r.id in wanted], drafts)
-        self.policy.record_lookups(len(selected), seconds, retried, tokens)
+        self.policy.record_lookups(len(selected), seconds, *self._count_lookups(selected, wanted, drafts))
         return drafts
 
     def propose(self, wanted: Mapping[str, int]) -> tuple[dict[str, Offer], float]:
         """Return drafts for these requests, of at most so many tokens, and the seconds the drafter took."""
         self.composer.begin_step(wanted)
         offers = self.composer.ask_free(wanted)
-        drafter = self._ask_drafter(wanted, offers)
+        drafter, drafter_seconds = self._ask_drafter(wanted, offers)
         plan = self.policy.plan(self.state, _survival(offers), drafter)
-        return self.composer.choose(offers, plan.lengths), drafter.seconds
+        return self.composer.choose(offers, plan.lengths), drafter_seconds
 
     def record(self, outcome: StepOutcome) -> None:
-        """Learn from a finished step."""
         self.policy.record(outcome)
 
     def finish(self, request: RunningRequest) -> None:
@@ -69,7 +67,6 @@ class SpeculationLoop:
             self.composer.forget(request.id)
 
     def report(self) -> dict[str, Any]:
-        """Return counts by proposer since the start, and what the planner believes."""
         return {**self.composer.report(), "planner": self.policy.report(self.state.step)}
 
     def _select(self, requests: Iterable[RunningRequest], step: Step) -> list[RunningRequest]:
@@ -117,31 +114,34 @@ class SpeculationLoop:
                     wanted[request.id] = request.max_draft_tokens
         return wanted
 
-    def _ask_drafter(self, wanted: Mapping[str, int], offers: dict[str, Offer]) -> DrafterRun:
-        """Ask the drafter as far as the policy wants it, and put what is better among the offers."""
-        run = NOT_RUN
+    def _ask_drafter(self, wanted: Mapping[str, int], offers: dict[str, Offer]) -> tuple[DrafterRun, float]:
+        """Ask the drafter where the policy wants it, and put what is better among the offers. Return what it
+        ran for, and all its seconds: some drafters must see every step."""
+        run, all_seconds = NOT_RUN, 0.0
         for drafter in self.composer.drafters:
             expected = self.composer.expected_survival(drafter, wanted)
             plan = self.policy.plan_drafter(self.state, _survival(offers), expected)
             begun = time.perf_counter()
             self.composer.ask(drafter, plan.tokens, offers)
+            seconds = time.perf_counter() - begun
+            all_seconds += seconds
             if plan.tokens:
-                seconds = time.perf_counter() - begun
                 self.policy.record_drafter(plan, seconds)
-                run = DrafterRun(plan.passes, run.seconds + seconds)
-        return run
+                run = DrafterRun(run.passes + plan.passes, run.seconds + seconds)
+        return run, all_seconds
 
     def _count_lookups(
-        self, requests: Iterable[RunningRequest], drafts: Mapping[str, Offer]
+        self, selected: Iterable[RunningRequest], wanted: Mapping[str, int], drafts: Mapping[str, Offer]
     ) -> tuple[int, float]:
-        """Return how many requests lately had nothing worth verifying, and what their drafts will bring."""
+        """Note who had no draft. Return how many lately had none, and what their drafts now will bring."""
         retried, tokens = 0, 0.0
-        for request in requests:
-            draft = drafts.get(request.id)
-            if request.empty_lookups >= THRESHOLDS.max_empty_lookups:
-                retried += 1
-                tokens += sum(draft.survival) if draft else 0.0
-            request.empty_lookups = 0 if draft else request.empty_lookups + 1
+        for request in selected:
+            if request.id in wanted:
+                draft = drafts.get(request.id)
+                if request.empty_lookups >= THRESHOLDS.max_empty_lookups:
+                    retried += 1
+                    tokens += sum(draft.survival) if draft else 0.0
+                request.empty_lookups = 0 if draft else request.empty_lookups + 1
         return retried, tokens
 
 

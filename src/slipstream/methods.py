@@ -1,4 +1,4 @@
-"""The drafting methods: one row each, from which configuration, checks, pairing and the engine are led.
+"""The drafting methods: one row each, which configuration, checks, pairing and the engine go by.
 
 To add one, see docs/adding-a-method.md.
 """
@@ -36,7 +36,7 @@ class Signs:
         model_type = str(config.get("model_type", ""))
         return (
             model_type in self.model_types
-            or model_type.endswith(self.model_type_endings or ("\0",))
+            or model_type.endswith(self.model_type_endings)
             or any(key in config for key in self.config_keys)
             or any(part in architecture for part in self.architectures for architecture in architectures)
             or any(part in name.lower() for part in self.names)
@@ -45,8 +45,10 @@ class Signs:
 
 @dataclass(frozen=True)
 class Method:
+    """A drafting method, and all that the rest of the code knows of it."""
+
     name: str
-    """vLLM's."""
+    """As vLLM calls it."""
     kind: Kind
     composable: bool = False
     """It can be asked for a draft, or not, at each step. vLLM runs the others at every step, alone."""
@@ -59,6 +61,7 @@ class Method:
     sees_every_step: bool = False
     """It must be run at every step, whether its drafts are wanted or not."""
     takes_target_vocabulary: bool = False
+    """vLLM takes its vocabulary from the target, so its own need not match."""
     offered_keys: tuple[str, ...] = ()
     """Of the checkpoint's config: how many tokens it offers. Empty: any number."""
     beyond_offered: str = "any"
@@ -90,7 +93,7 @@ MEDUSA = Method(
 )  # fmt: skip
 MLP_SPECULATOR = Method(
     "mlp_speculator", Kind.HEAD, composable=True, offered_keys=("n_predict",), beyond_offered="none",
-    runner="V1", synchronous=True, implementation="slipstream.engine.drafters.MLPSpeculatorDrafter",
+    runner="V1", synchronous=True, implementation="slipstream.engine.worker.drafters.MLPSpeculatorDrafter",
     signs=Signs(model_types=("mlp_speculator",)),
 )  # fmt: skip
 EAGLE3 = Method(

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -126,6 +127,25 @@ def test_without_requests_nothing_is_asked_but_a_drafter_that_keeps_up() -> None
     assert not policy.states
     SpeculationLoop(Composer([drafter], 100), policy).draft([], Step(0))
     assert drafter.asked == [{}]
+
+
+def test_a_drafter_that_sees_every_step_is_no_lookup() -> None:
+    """Its time is not held against the free proposers, whether anything was asked of it or not."""
+    policy = Policy()
+    slow = Fake("drafter", TWO, free=False, expected=[0.1, 0.1])
+    propose = slow.propose
+
+    def slowly(wanted: Mapping[str, int]) -> Any:
+        time.sleep(0.05)
+        return propose(wanted)
+
+    slow.propose = slowly  # type: ignore[method-assign]
+    seconds = []
+    policy.record_lookups = lambda requests, took, retried, tokens: seconds.append(took)  # type: ignore
+    loop = SpeculationLoop(Composer([Fake("p", TWO), slow], 100), policy)
+    loop.draft([Text("r")], Step(1))
+    assert slow.asked == [{}]
+    assert seconds[0] < 0.04
 
 
 def test_many_requests_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:

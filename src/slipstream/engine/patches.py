@@ -1,4 +1,6 @@
-"""Every place where vLLM is changed rather than used. Each says why, and for which vLLM it holds.
+"""The symbols of vLLM's that are replaced. Each patch says why, and for which vLLM it holds.
+
+Model runners are extended by mixins instead (`engine.worker.runner`, `engine.worker.v2_draft_model`).
 
 Preferred, in this order: an official hook, a subclass by dotted path, a patch here.
 """
@@ -202,7 +204,7 @@ def draft_after_every_step(original: Any) -> Any:
 
 
 def expose_scheduler_report() -> None:
-    """Let the engine be asked for its scheduler's report (`engine.launch.report`, `engine.server.endpoint`).
+    """Let the engine be asked for its scheduler's report (`slipstream.drafting_report`, the endpoint).
 
     Why: vLLM 0.32 calls methods of the engine by name from outside, not those of its scheduler.
     """

@@ -7,7 +7,7 @@ to be tried out for them. What is:
 - a step with more drafts than seem to pay, to measure what verifying takes (`may_probe_verifying`);
 - a pass of the drafter more than seems to pay, to measure how good its later tokens are (`may_spend`).
 
-The last two cost time; together they may take a fixed share of it.
+The last two may take a fixed share of the time together; the first costs what drafts would have gained in it.
 """
 
 from slipstream.planning.step_cost import Step
@@ -38,7 +38,7 @@ class Exploration:
     def baseline_is_due(self, step: Step) -> bool:
         """Return whether there have been enough steps with drafts like this one; at first sooner."""
         since, seen = self._baselines.get(_load(step), (0, 0))
-        return since >= min(THRESHOLDS.baseline_interval, 10 * (seen + 1))
+        return since >= min(THRESHOLDS.baseline_interval, THRESHOLDS.first_baseline * (seen + 1))
 
     def may_probe_verifying(self, times_measured: int, seconds: float) -> bool:
         """Return whether verifying more drafts has hardly been measured, and the probe can be paid for."""

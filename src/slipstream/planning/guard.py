@@ -54,8 +54,5 @@ class Guard:
             self._left = self._pause
             self._pause = min(2 * self._pause, THRESHOLDS.max_pause)
             self._begin()
-        elif (
-            self._mean + THRESHOLDS.confidence * error < THRESHOLDS.tolerated_loss
-            and self._count >= THRESHOLDS.guard_memory
-        ):
+        elif self._mean + error < THRESHOLDS.tolerated_loss and self._count >= THRESHOLDS.guard_memory:
             self._pause = THRESHOLDS.first_pause

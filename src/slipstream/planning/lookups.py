@@ -2,9 +2,6 @@
 
 from slipstream.planning.thresholds import THRESHOLDS
 
-TIME_RATE = 0.05  # of what is new in a lookup's time
-MAX_TIME_RATIO = 4.0  # of one measurement: a process that was stopped says nothing of lookups
-
 
 class Lookups:
     """What a lookup takes and, for requests that lately had nothing worth verifying, what it brings."""
@@ -23,10 +20,10 @@ class Lookups:
         return min(candidates, max(1, int(THRESHOLDS.lookup_share * baseline_seconds / self.seconds)))
 
     def record_seconds(self, requests: int, seconds: float) -> None:
-        """Record what asking the free proposers for these requests took."""
+        """Record what telling and asking the free proposers for these requests took, planning included."""
         if requests:
-            latest = min(seconds / requests, MAX_TIME_RATIO * self.seconds)
-            self.seconds += TIME_RATE * (latest - self.seconds)
+            latest = min(seconds / requests, THRESHOLDS.max_lookup_ratio * self.seconds)
+            self.seconds += THRESHOLDS.lookup_time_rate * (latest - self.seconds)
 
     def record_yield(self, lookups: int, tokens: float) -> None:
         """Record lookups of such requests, and the tokens that their drafts are expected to bring."""

@@ -36,7 +36,7 @@ class Baseline(NamedTuple):
     requests: int
     prefill: int
     tokens_per_second: float
-    """Recent throughput; 0 if none is known."""
+    """Recent throughput, with speculation as it was; 0 if none is known."""
 
     def values(self, gains: Floats, seconds: Floats, drafting: float | Floats) -> Floats:
         """Return what each alternative is worth: tokens per second; in a step with prompts, whose time is not
@@ -49,8 +49,8 @@ class Baseline(NamedTuple):
         return rates
 
 
-def best_or_none(values: Floats) -> int:
-    """Return the place of the best value, or 0, no drafts, unless it is better by the least gain."""
+def best_or_zero(values: Floats) -> int:
+    """Return the place of the best value; 0, no drafts, unless another is better by the least gain."""
     best = int(values.argmax())
     return best if values[best] > values[0] + THRESHOLDS.min_gain * abs(values[0]) else 0
 

@@ -26,7 +26,7 @@ from slipstream.planning.optimizer import (
     Baseline,
     Floats,
     Survival,
-    best_or_none,
+    best_or_zero,
     compile_now,
     flatten,
     take_likeliest,
@@ -35,6 +35,7 @@ from slipstream.planning.optimizer import (
 from slipstream.planning.step_cost import SCALE, Step, StepCost
 from slipstream.planning.thresholds import THRESHOLDS
 
+PAUSED = "paused: it was losing"
 KEPT_PLANS = 64  # recent plans kept for `slipstream explain`
 
 
@@ -54,9 +55,6 @@ class DrafterPlan(NamedTuple):
     passes: int
     is_probe: bool = False
     """One pass more than seems to pay."""
-
-
-NO_DRAFTER = DrafterPlan({}, 0)
 
 
 class DrafterRun(NamedTuple):
@@ -86,6 +84,7 @@ class Plan:
     drafter_passes: int
     why: str
     step: int = 0
+    """How many plans there were before it, and it."""
 
     @property
     def promise(self) -> float:
@@ -114,7 +113,8 @@ class StepOutcome:
 
 
 class DrafterCost:
-    """Seconds by number of passes: as they were seen, or in proportion to the nearest number seen."""
+    """Seconds by number of passes: as they were seen, or scaled from the nearest number seen. One pass more
+    is counted than those that draft, for what a run takes whatever its length."""
 
     def __init__(self, per_pass: float) -> None:
         self._seen = {1: per_pass}
@@ -164,8 +164,13 @@ class Planner:
         self, state: StepState, offers: Mapping[str, Survival], expected: Mapping[str, Survival]
     ) -> DrafterPlan:
         """Decide for whom the drafter is asked. It is expected to bring `expected`; others offer `offers`."""
+        requested = {
+            request: min(asked, len(expected[request]))
+            for request, asked in state.requested.items()
+            if request in expected and len(offers.get(request, ())) < asked
+        }
         if not expected or self.paused:
-            return NO_DRAFTER
+            return DrafterPlan(requested, max(requested.values(), default=0))
         ids = list(expected)
         longest = max(map(len, expected.values()))
         value = value_of_passes(
@@ -175,14 +180,9 @@ class Planner:
             np.array([self.drafter_cost.seconds(passes) for passes in range(longest + 1)]),
             self._baseline(state),
         )
-        passes = best_or_none(value.values)
-        requested = {
-            request: min(asked, len(expected[request]))
-            for request, asked in state.requested.items()
-            if request in expected and len(offers.get(request, ())) < asked
-        }
+        passes = best_or_zero(value.values)
         more = self.drafter_cost.seconds(passes + 1) - self.drafter_cost.seconds(passes)
-        is_probe = passes < longest and not requested and self.exploration.may_spend(more)
+        is_probe = passes < longest and not requested and self.exploration.may_spend(max(more, 0.0))
         passes += is_probe
         use = value.gained[:, passes] > 0
         if is_probe and passes == 1:
@@ -204,7 +204,8 @@ class Planner:
     def plan(self, state: StepState, offers: Mapping[str, Survival], drafter: DrafterRun = NOT_RUN) -> Plan:
         """Decide how many draft tokens of each request are verified."""
         if not offers:
-            return self._keep(state, {}, 0, 0.0, self.cost.bare(state.step), drafter, "nothing offered")
+            why = PAUSED if self.paused else "nothing offered"
+            return self._keep(state, {}, 0, 0.0, self.cost.bare(state.step), drafter, why)
         requested = {r: min(state.requested[r], len(offers[r])) for r in offers if r in state.requested}
         others = [request for request in offers if request not in requested]
         settled = sum(requested.values())
@@ -253,8 +254,8 @@ class Planner:
         if not len(likeliest):
             return 0, "asked for" if settled else "nothing offered"
         if self.paused:
-            return 0, "paused: it was losing"
-        count = best_or_none(self._baseline(state).values(gains, seconds, drafter.seconds))
+            return 0, PAUSED
+        count = best_or_zero(self._baseline(state).values(gains, seconds, drafter.seconds))
         if count and not settled and self.exploration.baseline_is_due(state.step):
             return 0, "to measure a bare step"
         good = int(np.searchsorted(-likeliest, -THRESHOLDS.probe_survival))

@@ -39,7 +39,7 @@ class Step:
     """What a step holds: that is what its time depends on."""
 
     requests: int
-    """That get a token of their own, with a draft or without."""
+    """All in the step: those that get a token, with a draft or without, and those whose prompt is read."""
     drafts: int = 0
     """Draft tokens to verify, over all requests."""
     prefill: int = 0

@@ -27,6 +27,9 @@ class Thresholds:
     baseline_interval: int = 200
     """Steps with drafts at one load, after which one is run without, to measure the baseline: 0.5% of the
     steps. Doubled: half of that cost, and a machine that has become slower is noticed after 400 steps."""
+    first_baseline: int = 10
+    """The interval at first; it grows by as much with every baseline step. Chosen: with few measurements one
+    outlier misleads. Doubled: a wrong first measurement lasts 20 steps."""
     steps_to_know: int = 5
     """Measurements of a kind of step after which it needs no probe. Chosen: the median of five step times is
     within a few percent. Doubled: twice the probes for each number of requests."""
@@ -41,6 +44,10 @@ class Thresholds:
     requests are noticed in half the time once they repeat themselves, for 0.5% more."""
     lookup_memory: int = 200
     """Lookups over which their yield is averaged. Chosen. Doubled: follows new traffic half as fast."""
+    lookup_time_rate: float = 0.05
+    """Of what is new in a lookup's time. Chosen."""
+    max_lookup_ratio: float = 4.0
+    """Of one measurement to what is known: a process that was stopped says nothing of lookups. Chosen."""
     gain_discount: float = 0.5
     """Of what a draft is expected to bring, what is left after verifying it. Chosen, on the safe side.
     Doubled: lookups are thought to pay at half the yield."""

@@ -52,7 +52,7 @@ class Training(_Part):
     seed: int = 0
 
 
-class TrainableDrafter(_Part):
+class DrafterShape(_Part):
     tokens: Annotated[int, Field(ge=1, le=8)] = 3
     """Draft tokens it is trained and evaluated for."""
     vocabulary: Annotated[int, Field(ge=16)] = 16384
@@ -68,7 +68,7 @@ class Recipe(_Part):
     method: Method
     data: Data = Data()
     training: Training = Training()
-    drafter: TrainableDrafter = TrainableDrafter()
+    drafter: DrafterShape = DrafterShape()
     start_from: str | None = None
     """A drafter of the same method, to be trained on for a target that has changed."""
 
@@ -94,7 +94,7 @@ class Recipe(_Part):
 def _in_words(problem: Any) -> str:
     where = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
-        parts: dict[str, type[BaseModel]] = {"data": Data, "training": Training, "drafter": TrainableDrafter}
+        parts: dict[str, type[BaseModel]] = {"data": Data, "training": Training, "drafter": DrafterShape}
         part = parts.get(str(problem["loc"][0]), Recipe)
         return f"recipe: {unknown_keys_message([where.rpartition('.')[2]], set(part.model_fields))}"
     return f"recipe: {where}: {problem['msg']}"

@@ -211,3 +211,21 @@ def test_a_step_that_wrote_nothing() -> None:
     guard = Guard()
     guard.judge(1.0, 1.0, 0.0)
     assert guard.loss == 1.0
+
+
+def test_a_gain_is_certain_at_two_standard_errors_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After some 200 steps of breaking even, with a noise of a tenth of a step, pauses mostly begin small
+    again; not if certainty took four standard errors."""
+
+    def begin_small_again(confidence: float) -> int:
+        monkeypatch.setattr(guarding, "THRESHOLDS", replace(THRESHOLDS, confidence=confidence))
+        guards = [Guard() for _ in range(20)]
+        for seed, guard in enumerate(guards):
+            drive(guard, 1.0, 3 * THRESHOLDS.first_pause)
+            while not guard.allows:
+                guard.rest()
+            drive(guard, 0.0, THRESHOLDS.guard_memory + 8, 0.1, seed)
+        return sum(guard._pause == THRESHOLDS.first_pause for guard in guards)
+
+    assert begin_small_again(2.0) >= 12
+    assert begin_small_again(4.0) <= 8

@@ -318,6 +318,8 @@ def test_a_paused_planner_runs_no_drafter() -> None:
     planner = planner_of(FREE)
     pause(planner)
     assert asked_of(planner, Step(2), {}, {"a": geometric(0.95)}) == {}
+    both = {"a": geometric(0.95), "pinned": geometric(0.95)}
+    assert asked_of(planner, Step(2), {}, both, {"pinned": 2}) == {"pinned": 2}, "but what is asked for"
 
 
 def test_what_the_drafter_takes_is_learnt() -> None:
@@ -611,7 +613,7 @@ def test_why() -> None:
     paused = Planner(StepCost(FREE))
     pause(paused)
     assert why(paused, good) == ("paused: it was losing", 0)
-    assert why(paused, {}) == ("nothing offered", 0)
+    assert why(paused, {}) == ("paused: it was losing", 0)
 
     due = Planner(StepCost(FREE))
     between = []

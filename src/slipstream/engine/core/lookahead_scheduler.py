@@ -28,7 +28,7 @@ TRY_EVERY = 100  # steps without drafts, after which one token is drafted to see
 
 
 class LookaheadPlanning(StepStats):
-    """Plans the drafts of the step after the next; a mixin, before a scheduler of vLLM's."""
+    """Plans the drafts of the step after the one being scheduled; a mixin, before a scheduler of vLLM's."""
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

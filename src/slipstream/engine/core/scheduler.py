@@ -2,7 +2,8 @@
 
 Free proposers run in this process: it knows every request's text, it is one however many ranks there are,
 and what they propose can be weighed before a drafter is asked. The drafter's weights are in the workers;
-they are asked for its tokens once the target has written, and only when some request needs it.
+they are asked for its tokens once the target has written, and only when some request needs it, but for
+drafters that must see every step (`Method.sees_every_step`).
 """
 
 import itertools
@@ -210,11 +211,17 @@ class Scheduler(StepStats, VllmScheduler):
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         if self._loop is not None:
-            sampled, rows = model_runner_output.sampled_token_ids, model_runner_output.req_id_to_index
-            requested = [sampled[rows[r]] for r in self._loop.state.requested if r in rows]
-            accepted = sum(max(len(tokens) - 1, 0) for tokens in requested)
-            self._timer.record_output(sum(map(len, sampled)), accepted)
+            try:
+                self._count_output(self._loop.state.requested, model_runner_output)
+            except Exception:
+                self._failed("counting a step's tokens", "nothing is learnt from it")
         return super().update_from_output(scheduler_output, model_runner_output)
+
+    def _count_output(self, requested: Mapping[str, int], output: Any) -> None:
+        sampled, rows = output.sampled_token_ids, output.req_id_to_index
+        theirs = [sampled[rows[request_id]] for request_id in requested if request_id in rows]
+        accepted = sum(max(len(tokens) - 1, 0) for tokens in theirs)
+        self._timer.record_output(sum(map(len, sampled)), accepted)
 
     def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         described = self._described.pop(request.request_id, None)
@@ -236,14 +243,12 @@ class Scheduler(StepStats, VllmScheduler):
 def _make_planner(executor: Any) -> Planner:
     """Make a planner from what the workers measured at their start, if they are ours."""
     try:
-        measured: Any = next((found for found in executor.collective_rpc("pass_profile") if found), None)
+        measured: Any = next(found for found in executor.collective_rpc("pass_profile") if found)
+        profile, drafter_pass = PassProfile.from_dict(measured), measured["drafter"]
     except Exception:
         logger.warning("the workers tell no profile of their passes; it will be learnt from the steps")
-        measured = None
-    if measured is None:
-        return Planner(StepCost(GUESS), drafter_pass=GUESS.seconds[0])
-    profile = PassProfile.from_dict(measured)
-    return Planner(StepCost(profile), drafter_pass=measured["drafter"] or profile.seconds[0] / 10)
+        profile, drafter_pass = GUESS, 0.0
+    return Planner(StepCost(profile), drafter_pass or profile.seconds[0] / 10)
 
 
 def _tenant(request: Any, share: str) -> str | None:
