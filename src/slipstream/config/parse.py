@@ -19,7 +19,7 @@ from slipstream.config.speculation import (
     unknown_keys_message,
 )
 from slipstream.errors import ConfigError
-from slipstream.methods import DRAFTERS
+from slipstream.methods import CUSTOM_CLASS, DRAFTERS, METHODS, MTP, SUFFIX
 
 OURS = ("speculate", "drafter")
 VLLM_FORM = ("speculative_config", "spec_method", "spec_model", "spec_tokens")
@@ -155,8 +155,8 @@ def _translate_vllm_keys(options: Options) -> Options:
         result |= {"mode": "fixed", "num_draft_tokens": tokens}
     method, model = options.pop("method", None), options.pop("model", None)
     if isinstance(method, str) and method.endswith("_mtp"):  # vLLM's older names: deepseek_mtp, ...
-        method = "mtp"
-    if method == "custom_class" and model is None:
+        method = MTP.name
+    if method == CUSTOM_CLASS.name and model is None:
         raise ConfigError("speculative_config: custom_class needs model, the dotted path of the class")
     if method == "ngram_gpu":
         raise ConfigError("speculative_config: method ngram_gpu is not supported; write ngram")
@@ -169,13 +169,13 @@ def _translate_vllm_keys(options: Options) -> Options:
         result["ngram"] = _ngram_as_vllm_reads_it(
             options.pop("prompt_lookup_min", None), options.pop("prompt_lookup_max", None)
         )
-    elif method == "suffix":
+    elif method == SUFFIX.name:
         result["suffix"] = {}
-    elif method == "custom_class" or (method is None and _is_dotted_path(model)):
+    elif method == CUSTOM_CLASS.name or (method is None and _is_dotted_path(model)):
         result["custom_class"] = model
     else:
         if method is not None and method not in DRAFTERS:
-            methods = ["ngram", "suffix", "custom_class", *DRAFTERS]
+            methods = METHODS
             raise ConfigError(f"speculative_config: method={method!r}; write one of {', '.join(methods)}")
         renamed = {"draft_tensor_parallel_size": "tensor_parallel_size"}
         drafter = {"model": model, "method": method}

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from slipstream.engine.core.request_options import KEY, parse
+from slipstream.errors import SetupError
 
 if TYPE_CHECKING:
     import torch
@@ -30,6 +31,8 @@ class Patch:
     """module:attribute.attribute"""
     parameters: tuple[str, ...]
     make: Callable[[Any], Any]
+    required: bool = False
+    """Without it speculation would be wrong, or never happen: the engine does not start."""
 
     @property
     def name(self) -> str:
@@ -42,6 +45,11 @@ class Patch:
 
     def __call__(self) -> None:
         if problem := why_not_patched(self.symbol, self.parameters):
+            if self.required:
+                raise SetupError(
+                    f"{self.name} cannot be applied: {problem}. Slipstream was written for another build of "
+                    "vLLM: install the one in its requirements, or start with --speculate off"
+                )
             from vllm.logger import init_logger
 
             init_logger("vllm.slipstream").warning_once(
@@ -62,12 +70,14 @@ PATCHES: list[Patch] = []
 """Listed by `slipstream doctor --patches`."""
 
 
-def replaces(symbol: str, *parameters: str) -> Callable[[Callable[[Any], Any]], Patch]:
+def replaces(
+    symbol: str, *parameters: str, required: bool = False
+) -> Callable[[Callable[[Any], Any]], Patch]:
     """Make a patch of a function that takes vLLM's `symbol` and returns its replacement. `parameters` are
     those of the symbol in the vLLM that the patch was written for."""
 
     def decorate(make: Callable[[Any], Any]) -> Patch:
-        PATCHES.append(Patch(symbol, parameters, make))
+        PATCHES.append(Patch(symbol, parameters, make, required))
         return PATCHES[-1]
 
     return decorate
@@ -124,7 +134,7 @@ def when_configured(tell: Callable[[Any], None]) -> Iterator[None]:
 
 @replaces(
     "vllm.v1.sample.rejection_sampler:expand_batch_to_tokens",
-    "x", "cu_num_tokens", "num_tokens", "replace_from", "replace_to",
+    "x", "cu_num_tokens", "num_tokens", "replace_from", "replace_to", required=True,
 )  # fmt: skip
 def fix_expand_batch_to_tokens(original: Any) -> Any:
     """Make sampling with speculation right on CPU. Call it in every worker, before the first step.
@@ -185,7 +195,7 @@ def fix_kernel_search(original: Any) -> Any:
     return rebind_kernels
 
 
-@replaces("vllm.v1.engine.core:EngineCore.post_step", "self", "model_executed")
+@replaces("vllm.v1.engine.core:EngineCore.post_step", "self", "model_executed", required=True)
 def draft_after_every_step(original: Any) -> Any:
     """Let our scheduler draft once the target has written, with the executor at hand.
 

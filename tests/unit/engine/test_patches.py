@@ -11,6 +11,7 @@ pytest.importorskip("vllm")
 
 from slipstream.engine import patches
 from slipstream.engine.patches import replaces, why_not_patched
+from slipstream.errors import SetupError
 
 
 @pytest.fixture
@@ -72,3 +73,10 @@ def test_a_patch_may_leave_things_as_they_are(engine: ModuleType, monkeypatch: p
     monkeypatch.setattr(patches, "PATCHES", [])
     replaces("some_engine:step", "requests", "budget")(lambda original: None)()
     assert engine.step(1, 2) == "vLLM's"
+
+
+def test_without_a_required_patch_nothing_starts(engine: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patches, "PATCHES", [])
+    patch = replaces("some_engine:step", "requests", required=True)(lambda original: None)
+    with pytest.raises(SetupError, match=r"takes \(requests, budget\).*--speculate off"):
+        patch()
