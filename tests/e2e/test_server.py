@@ -28,7 +28,7 @@ def test_it_says_at_start_what_is_active_and_why(server: Server) -> None:
     assert re.search(r"K\s+3: asked for", log)
     assert re.search(r"host\s+preloaded .*libiomp5", log)
     assert re.search(r"runner\s+V1 model runner: ", log)
-    assert re.search(r"scheduler\s+slipstream\.engine\.scheduler\.Scheduler, synchronous: ", log)
+    assert re.search(r"scheduler\s+slipstream\.engine\.core\.scheduler\.Scheduler, synchronous: ", log)
     assert "use_v2_block_manager is ignored" in log
 
 

@@ -31,7 +31,14 @@ class Echo(HiddenStateDrafter):
 
 
 def write(model: str, **options: Any) -> tuple[list[list[int]], dict[str, int]]:
-    llm = slipstream.LLM(model, dtype="float32", enforce_eager=True, max_model_len=256, **options)
+    llm = slipstream.LLM(
+        model,
+        dtype="float32",
+        enforce_eager=True,
+        max_model_len=256,
+        kv_cache_memory_bytes=1 << 28,
+        **options,
+    )
     sampling = slipstream.SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
     texts = [list(output.outputs[0].token_ids) for output in llm.generate(["a b c", "1 2 3 1 2"], sampling)]
     return texts, slipstream.drafting_report(llm)["draft_tokens"] if options["speculate"] != "off" else {}

@@ -119,8 +119,8 @@ class _Request(RunningRequest):
         return self._depth
 
     @property
-    def remaining(self) -> int:
-        return len(self._text) - self._written
+    def is_finished(self) -> bool:
+        return self._written >= len(self._text)
 
     def write(self, drafts: Sequence[int]) -> int:
         """Write the accepted draft tokens and the next one; return how many were accepted."""
@@ -149,7 +149,7 @@ def composed(
         request = _Request(str(number), example.tokens.tolist(), example.prompt_length, depth)
         if guesses is not None:
             drafter.guesses = guesses[number]
-        while request.remaining:
+        while not request.is_finished:
             draft = loop.draft([request], Step(1)).get(request.id)
             drafts = draft.tokens if draft else ()
             right = request.write(drafts)
