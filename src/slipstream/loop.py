@@ -13,7 +13,7 @@ evaluation of trained drafters in `training.evaluate`. Proposers are in `draftin
 """
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from slipstream.drafting.base import RequestInfo
@@ -25,16 +25,16 @@ from slipstream.planning.policy import Policy
 from slipstream.planning.step_cost import Step
 from slipstream.planning.thresholds import THRESHOLDS
 
+Clock = Callable[[], float]
 MAX_LOOKUPS = 256  # requests in a step; where more could be looked up, they take turns
 MAX_OBSERVED_TOKENS = 16_384  # of all requests in a step; the rest of a long prompt follows in the next ones
 
 
 class SpeculationLoop:
-    def __init__(self, composer: Composer, policy: Policy) -> None:
-        self.composer = composer
-        self.policy = policy
+    def __init__(self, composer: Composer, policy: Policy, clock: Clock = time.perf_counter) -> None:
+        self.composer, self.policy = composer, policy
         self.state = StepState(Step(1))
-        self._turn = 0
+        self._turn, self._clock = 0, clock
 
     def draft(self, requests: Iterable[RunningRequest], step: Step) -> dict[str, Offer]:
         """Return the drafts that the next step verifies, of those `requests` that it could verify drafts for;
@@ -42,10 +42,10 @@ class SpeculationLoop:
         selected = self._select(requests, step)
         if not selected and not self.composer.drafters:
             return {}
-        begun = time.perf_counter()
+        begun = self._clock()
         wanted = self._observe(selected)
         drafts, drafter_seconds = self.propose(wanted)
-        seconds = time.perf_counter() - begun - drafter_seconds
+        seconds = self._clock() - begun - drafter_seconds
         self.policy.record_lookups(len(selected), seconds, *self._count_lookups(selected, wanted, drafts))
         return drafts
 
@@ -121,9 +121,9 @@ class SpeculationLoop:
         for drafter in self.composer.drafters:
             expected = self.composer.expected_survival(drafter, wanted)
             plan = self.policy.plan_drafter(self.state, _survival(offers), expected)
-            begun = time.perf_counter()
+            begun = self._clock()
             self.composer.ask(drafter, plan.tokens, offers)
-            seconds = time.perf_counter() - begun
+            seconds = self._clock() - begun
             all_seconds += seconds
             if plan.tokens:
                 self.policy.record_drafter(plan, seconds)

@@ -11,6 +11,7 @@ from slipstream.cli.doctor import doctor
 from slipstream.cli.explain import explain
 from slipstream.cli.pair import pair
 from slipstream.cli.predict import predict
+from slipstream.cli.replay import replay
 from slipstream.cli.serve import serve
 from slipstream.cli.train import train
 from slipstream.cli.tune import tune
@@ -37,6 +38,7 @@ app.command(context_settings=PASS_THROUGH, options_metavar=SERVE_OPTIONS)(bench)
 app.command()(report)
 app.command(context_settings=PASS_THROUGH, options_metavar=SERVE_OPTIONS)(tune)
 app.command()(predict)
+app.command()(replay)
 app.command()(train)
 app.command(
     context_settings=PASS_THROUGH, options_metavar="[MODEL] [OPTIONS] [any option of slipstream serve]"

@@ -19,6 +19,7 @@ Options:
   --host HOST                         Where to listen (default here: 127.0.0.1).
   --shadow RATE                       Write this share of the greedy requests again without speculation, while
                                       nobody waits, and export how many differ (default: 0).
+  --trace FILE                        Record the run, as numbers only, for slipstream replay.
   --help                              This text.  --help=all: every option of vllm serve.
 
 Also understood: --speculative-config and --spec-method/--spec-model/--spec-tokens (today's vLLM), and
@@ -39,6 +40,7 @@ def serve(context: typer.Context) -> None:
     from slipstream.ops.host import require_vllm
 
     shadow, flags = take_shadow(context.args)
+    trace, flags = take_trace(flags)
     if "--help" in flags or "-h" in flags or not flags:
         sys.stdout.write(HELP)
         return
@@ -50,7 +52,15 @@ def serve(context: typer.Context) -> None:
         return
     command = read_command(flags, ask_vllm)
     examination = examine(command.deployment, command.speculation)
-    start_server(command.deployment, examination, command.vllm_flags, command.notes, shadow)
+    start_server(command.deployment, examination, command.vllm_flags, command.notes, shadow, trace)
+
+
+def take_trace(flags: Sequence[str]) -> tuple[str, list[str]]:
+    """Return (what --trace says, the other flags)."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--trace", default="")
+    given, rest = parser.parse_known_args(flags)
+    return given.trace, rest
 
 
 def take_shadow(flags: Sequence[str]) -> tuple[float, list[str]]:

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 KEY = "slipstream"
+TRACE_VARIABLE = "SLIPSTREAM_TRACE"  # the file that a trace of the run goes to
 SHADOW_VARIABLE = "SLIPSTREAM_SHADOW"  # the share of greedy requests that the server writes again
 
 

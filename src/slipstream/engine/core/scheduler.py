@@ -7,8 +7,10 @@ drafters that must see every step (`Method.sees_every_step`).
 """
 
 import itertools
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from vllm.v1.core.sched.scheduler import Scheduler as VllmScheduler
@@ -21,12 +23,14 @@ from slipstream.drafting.requests import AUTO, RunningRequest
 from slipstream.engine.core.request_options import requested_draft_tokens
 from slipstream.engine.core.step_stats import StepStats, StepTimer, logger, prior_survival
 from slipstream.engine.patches import draft_after_every_step, expose_scheduler_report
-from slipstream.engine.settings import Settings
+from slipstream.engine.settings import TRACE_VARIABLE, Settings
 from slipstream.loop import SpeculationLoop
 from slipstream.methods import method_of
 from slipstream.planning.planner import Planner
 from slipstream.planning.policy import VerifyAll
 from slipstream.planning.step_cost import GUESS, PassProfile, Step, StepCost
+from slipstream.replay.recorder import TraceRecorder
+from slipstream.replay.trace import Limits
 
 MAX_WAITING = 16  # requests in the queue that are looked at for the prompt tokens of the next step
 
@@ -112,6 +116,7 @@ class Scheduler(StepStats, VllmScheduler):
         self._described: dict[str, VllmRequest] = {}
         self._timer = StepTimer()
         self._steps = 0
+        self._recorder: TraceRecorder | None = None
         self._seconds = 0.0  # spent on drafting in this process, waiting for the drafter included
         if not settings.composes:
             return
@@ -124,6 +129,9 @@ class Scheduler(StepStats, VllmScheduler):
         # One K for every number of requests, so that vLLM does not pad a request whose prompt is cached but
         # for one token with K drafts that cannot be right (it does so for CUDA graphs of one shape).
         self.dynamic_sd_lookup = [self.num_spec_tokens] * (self.max_num_running_reqs + 1)
+        if path := os.environ.get(TRACE_VARIABLE):
+            limits = Limits(self.max_num_running_reqs, self.max_num_scheduled_tokens, self.num_spec_tokens)
+            self._recorder = TraceRecorder(Path(path), limits, settings.free)
         draft_after_every_step()
         expose_scheduler_report()
 
@@ -147,6 +155,7 @@ class Scheduler(StepStats, VllmScheduler):
         self._seconds += ended - begun
         if not self.running and not self.waiting:
             self._timer.wait()
+            self._trace("write_requests")
 
     def _draft(self, executor: Any) -> None:
         assert self._loop is not None
@@ -208,6 +217,21 @@ class Scheduler(StepStats, VllmScheduler):
         requested = sum(len(drafts.get(request_id, ())) for request_id in self._loop.state.requested)
         if outcome := self._timer.begin_step(now, self._describe(output), requested):
             self._loop.record(outcome)
+            policy = self._loop.policy
+            self._trace("record", outcome, policy.cost.profile if isinstance(policy, Planner) else None)
+
+    def add_request(self, request: Any) -> None:
+        self._trace("start", request.request_id)
+        super().add_request(request)
+
+    def _trace(self, call: str, *arguments: Any) -> None:
+        """Tell the recorder, if there is one; one that fails is not told again."""
+        if self._recorder is not None:
+            try:
+                getattr(self._recorder, call)(*arguments)
+            except Exception:
+                self._failed("recording a trace", "it ends here")
+                self._recorder = None
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         if self._loop is not None:
@@ -225,6 +249,7 @@ class Scheduler(StepStats, VllmScheduler):
 
     def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         described = self._described.pop(request.request_id, None)
+        self._trace("finish", request.request_id, request.all_token_ids, request.num_prompt_tokens)
         if described is not None:
             try:
                 assert self._loop is not None

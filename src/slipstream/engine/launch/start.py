@@ -15,7 +15,7 @@ from slipstream.engine.launch.drafter_files import prepare_drafter
 from slipstream.engine.launch.startup_report import report_choice, report_engine
 from slipstream.engine.patches import when_configured
 from slipstream.engine.plugin import register
-from slipstream.engine.settings import SHADOW_VARIABLE
+from slipstream.engine.settings import SHADOW_VARIABLE, TRACE_VARIABLE
 from slipstream.ops.doctor import Examination
 from slipstream.ops.host import installed_vllm
 
@@ -43,11 +43,15 @@ def start_server(
     flags: Sequence[str],
     notes: Sequence[str],
     shadow: float = 0.0,
+    trace: str = "",
 ) -> None:
     """Run `vllm serve` in this process with the chosen speculation; returns when the server stops. The share
-    `shadow` of its greedy requests is written again without speculation, and compared."""
+    `shadow` of its greedy requests is written again without speculation, and compared; a `trace` of the run,
+    as numbers, goes to that file."""
     with _prepared(deployment, examination, notes) as ours:
         os.environ[SHADOW_VARIABLE] = str(shadow)
+        if trace:
+            os.environ[TRACE_VARIABLE] = os.path.abspath(trace)
         _vllm_serve(server_flags(ours, flags))
 
 

@@ -1,0 +1,1 @@
+"""Recording what a run offered and took, as numbers only, and replaying it under another policy or cost."""

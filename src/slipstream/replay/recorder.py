@@ -1,0 +1,85 @@
+"""Recording a trace in a running engine, from its steps and its finished requests."""
+
+import json
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, astuple
+from pathlib import Path
+from typing import Any
+
+from slipstream.drafting.base import RequestInfo, common_prefix
+from slipstream.drafting.registry import make_proposer
+from slipstream.planning.planner import StepOutcome
+from slipstream.planning.step_cost import PassProfile
+from slipstream.replay.trace import VERSION, Limits, Offered, TracedRequest
+
+MAX_FINISHED = 4096  # requests kept in memory; with more, the oldest are left out
+
+
+class TraceRecorder:
+    """Writes a trace. The free proposers are run again over every finished answer, at each of its places, so
+    that it can be replayed with other plans; shared text is left out."""
+
+    def __init__(self, path: Path, limits: Limits, free: Mapping[str, Mapping[str, Any]]) -> None:
+        self._file = path.open("w", buffering=1)
+        self._limits = limits
+        self._proposers = [
+            make_proposer(name, {**options, **_unshared(options)}) for name, options in free.items()
+        ]
+        self._begun: float | None = None
+        self._arrivals: dict[str, float] = {}
+        self._has_head = False
+        self._finished: deque[tuple[float, list[int], int]] = deque(maxlen=MAX_FINISHED)
+
+    def start(self, request_id: str) -> None:
+        """Note that a request has arrived."""
+        now = time.perf_counter()
+        self._begun = self._begun or now
+        self._arrivals[request_id] = now - self._begun
+
+    def record(self, outcome: StepOutcome, profile: PassProfile | None) -> None:
+        """Write a step."""
+        if not self._has_head:
+            self._has_head = True
+            told = profile.as_dict() if profile else None
+            self._write({"slipstream_trace": VERSION, "limits": asdict(self._limits), "profile": told})
+        self._write({"step": {**asdict(outcome), "step": astuple(outcome.step)}})
+
+    def finish(self, request_id: str, tokens: Sequence[int], num_prompt_tokens: int) -> None:
+        """Keep a finished request in memory until `write_requests`."""
+        arrived = self._arrivals.pop(request_id, None)
+        if arrived is not None and len(tokens) > num_prompt_tokens:
+            self._finished.append((arrived, list(tokens), num_prompt_tokens))
+
+    def write_requests(self) -> None:
+        """Write the finished requests, as numbers. It takes time: call it while the engine waits."""
+        while self._finished and self._has_head:
+            arrived, tokens, num_prompt_tokens = self._finished.popleft()
+            offers = {
+                proposer.name: dict(self._offers(proposer, tokens, num_prompt_tokens))
+                for proposer in self._proposers
+            }
+            request = TracedRequest(arrived, num_prompt_tokens, len(tokens) - num_prompt_tokens, offers)
+            self._write({"request": request.as_dict()})
+
+    def _offers(
+        self, proposer: Any, tokens: Sequence[int], num_prompt_tokens: int
+    ) -> Iterator[tuple[int, Offered]]:
+        proposer.start(RequestInfo("", num_prompt_tokens))
+        proposer.observe("", tokens[:num_prompt_tokens])
+        for end in range(num_prompt_tokens, len(tokens) - 1):
+            proposer.observe("", tokens[end : end + 1])
+            draft = proposer.propose({"": self._limits.num_draft_tokens}).get("")
+            if draft is not None and len(draft.tokens):
+                right = common_prefix(draft.tokens, tokens[end + 1 :])
+                survival = [round(float(value), 3) for value in draft.survival]
+                yield end + 1 - num_prompt_tokens, Offered(right, survival)
+        proposer.forget("")
+
+    def _write(self, content: Mapping[str, Any]) -> None:
+        self._file.write(json.dumps(content, separators=(",", ":")) + "\n")
+
+
+def _unshared(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {"share": False} if "share" in options else {}
