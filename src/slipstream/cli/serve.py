@@ -39,8 +39,7 @@ def serve(context: typer.Context) -> None:
     from slipstream.ops.doctor import examine
     from slipstream.ops.host import require_vllm
 
-    shadow, flags = take_shadow(context.args)
-    trace, flags = take_trace(flags)
+    shadow, trace, flags = take_own_flags(context.args)
     if "--help" in flags or "-h" in flags or not flags:
         sys.stdout.write(HELP)
         return
@@ -55,20 +54,13 @@ def serve(context: typer.Context) -> None:
     start_server(command.deployment, examination, command.vllm_flags, command.notes, shadow, trace)
 
 
-def take_trace(flags: Sequence[str]) -> tuple[str, list[str]]:
-    """Return (what --trace says, the other flags)."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--trace", default="")
-    given, rest = parser.parse_known_args(flags)
-    return given.trace, rest
-
-
-def take_shadow(flags: Sequence[str]) -> tuple[float, list[str]]:
-    """Return (what --shadow says, the other flags)."""
+def take_own_flags(flags: Sequence[str]) -> tuple[float, str, list[str]]:
+    """Return (what --shadow says, what --trace says, the other flags)."""
     from slipstream.errors import ConfigError
 
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--shadow", default="0")
+    parser.add_argument("--trace", default="")
     given, rest = parser.parse_known_args(flags)
     try:
         share = float(given.shadow)
@@ -76,4 +68,4 @@ def take_shadow(flags: Sequence[str]) -> tuple[float, list[str]]:
         share = -1.0
     if not 0 <= share <= 1:
         raise ConfigError(f"--shadow {given.shadow}: write the share of requests to check, as 0.01")
-    return share, rest
+    return share, given.trace, rest

@@ -9,11 +9,11 @@ contexts are, each on a coarse scale.
 
 import math
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate
-from typing import Any, NamedTuple
+from itertools import accumulate, islice
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from slipstream.planning.thresholds import THRESHOLDS
 Floats = NDArray[np.float64]
 
 FAR = 10**6  # tokens
+MAX_WAITING = 16  # requests in the queue that are looked at for the prompt tokens of the next step
 SCALE = sorted({0, 1, 2, 3, *(round(2 ** (e / 2)) for e in range(4, 40))})  # 0 1 2 3 4 6 8 11 16 23 32 ...
 
 
@@ -50,6 +51,22 @@ class Step:
     @property
     def tokens(self) -> int:
         return self.requests + self.drafts + self.prefill
+
+    @classmethod
+    def forecast(
+        cls,
+        running: int,
+        prompt_tokens: int,
+        waiting: Iterable[int],
+        max_running: int,
+        max_tokens: int,
+        context: int,
+    ) -> Self:
+        """Return what the next step will hold besides drafts, as far as can be told: `prompt_tokens` of the
+        running requests are still to be read, and `waiting` are the prompt lengths of the others."""
+        if running < max_running:
+            prompt_tokens += sum(islice(waiting, MAX_WAITING))
+        return cls(running, 0, max(min(prompt_tokens, max_tokens - running), 0), context)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ what steps like it took.
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 import numpy as np
 
@@ -31,7 +32,6 @@ class SimulatedRequest(RunningRequest):
         self.traced = traced
         self.computed = 0  # prompt tokens
         self.written = 0
-        self.first_token = 0.0
         self._limit = max_draft_tokens
 
     @property
@@ -222,12 +222,15 @@ class Simulator:
         return count
 
     def _next_step(self, context: int) -> Step:
-        prefill = sum(request.traced.prompt_tokens - request.computed for request in self._running)
-        arrived = [request for request in self._waiting if request.traced.arrived <= self._now]
-        if len(self._running) < self._limits.max_num_seqs:
-            prefill += sum(request.traced.prompt_tokens for request in arrived[:16])
-        room = self._limits.max_num_batched_tokens - len(self._running)
-        return Step(len(self._running), 0, max(min(prefill, room), 0), context)
+        arrived = takewhile(lambda request: request.traced.arrived <= self._now, self._waiting)
+        return Step.forecast(
+            running=len(self._running),
+            prompt_tokens=sum(request.traced.prompt_tokens - request.computed for request in self._running),
+            waiting=(request.traced.prompt_tokens for request in arrived),
+            max_running=self._limits.max_num_seqs,
+            max_tokens=self._limits.max_num_batched_tokens,
+            context=context,
+        )
 
 
 def replay(trace: Trace, speculate: str, cost: Callable[[Step], float] | None = None) -> Replayed:

@@ -8,7 +8,8 @@ import numpy as np
 
 from slipstream.drafting import Draft, Proposer, RequestInfo
 from slipstream.drafting.composer import Composer, Offer
-from slipstream.planning.planner import NOT_RUN, DrafterRun, Plan, Planner, StepOutcome, StepState
+from slipstream.loop import SpeculationLoop
+from slipstream.planning.planner import Plan, Planner, StepOutcome, StepState
 from slipstream.planning.step_cost import PassProfile, Step, StepCost
 
 MOST = 8  # draft tokens per request
@@ -38,14 +39,21 @@ class Phase:
 class Ones(Proposer):
     """Drafts 1 1 1 ...; the target writes 1 where the draft shall be right."""
 
-    def __init__(self, name: str = "ones", free: bool = True, stated: float = 0.6) -> None:
-        self.name, self.free, self.stated = name, free, stated
+    def __init__(
+        self,
+        name: str = "ones",
+        free: bool = True,
+        stated: float = 0.6,
+        when_asked: Callable[[Mapping[str, int]], None] = lambda wanted: None,
+    ) -> None:
+        self.name, self.free, self.stated, self.when_asked = name, free, stated, when_asked
         self.token = 1 if free else 3
 
     def observe(self, request_id: str, tokens: Sequence[int]) -> None:
         pass
 
     def propose(self, wanted: Mapping[str, int]) -> dict[str, Draft]:
+        self.when_asked(wanted)
         return {
             r: Draft([self.token] * max_tokens, self.expected_survival(max_tokens))
             for r, max_tokens in wanted.items()
@@ -77,8 +85,9 @@ class Engine:
         self.rng = np.random.default_rng(self.seed)
         proposers = [Ones()] if self.free else []
         if self.drafter_pass:
-            proposers.append(Ones("drafter", free=False))
+            proposers.append(Ones("drafter", free=False, when_asked=self._run_drafter))
         self.composer = Composer(proposers, 10)
+        self.loop = SpeculationLoop(self.composer, self.planner, lambda: self._clock)
         self.running: list[str] = []
         self.told: list[float] = []
         self.plans: list[Plan] = []
@@ -136,19 +145,12 @@ class Engine:
         return expected, self.seconds(step) + drafting
 
     def _draft(self, state: StepState) -> tuple[dict[str, Offer], float]:
-        """Draft as the loop does, but with the time that the drafter is to take."""
-        wanted = dict.fromkeys(self.running, MOST)
-        self.composer.begin_step(wanted)
-        offers, run = self.composer.ask_free(wanted), NOT_RUN
-        for drafter in self.composer.drafters:
-            expected = self.composer.expected_survival(drafter, wanted)
-            plan = self.planner.plan_drafter(state, {r: o.survival for r, o in offers.items()}, expected)
-            self.composer.ask(drafter, plan.tokens, offers)
-            if plan.tokens:
-                run = DrafterRun(plan.passes, self.drafter_pass * max(plan.tokens.values()))
-                self.planner.record_drafter(plan, run.seconds)
-        lengths = self.planner.plan(state, {r: o.survival for r, o in offers.items()}, run).lengths
-        return self.composer.choose(offers, lengths), run.seconds
+        """Draft as the engine does, but with the time that the drafter is to take."""
+        self.loop.state, self._clock = state, 0.0
+        return self.loop.propose(dict.fromkeys(self.running, MOST))
+
+    def _run_drafter(self, wanted: Mapping[str, int]) -> None:
+        self._clock += self.drafter_pass * max(wanted.values(), default=0)
 
     def _noisy(self, seconds: float) -> float:
         slow = 3 if self.rng.random() < self.outliers else 1

@@ -6,7 +6,6 @@ they are asked for its tokens once the target has written, and only when some re
 drafters that must see every step (`Method.sees_every_step`).
 """
 
-import itertools
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,8 +30,6 @@ from slipstream.planning.policy import VerifyAll
 from slipstream.planning.step_cost import GUESS, PassProfile, Step, StepCost
 from slipstream.replay.recorder import TraceRecorder
 from slipstream.replay.trace import Limits
-
-MAX_WAITING = 16  # requests in the queue that are looked at for the prompt tokens of the next step
 
 
 class WorkerDrafter(Proposer):
@@ -182,12 +179,16 @@ class Scheduler(StepStats, VllmScheduler):
             yield described
 
     def _next_step(self) -> Step:
-        """Describe what the next step will hold besides drafts, as far as can be told."""
-        prefill = sum(r.num_tokens - r.num_computed_tokens for r in self.running if r.is_prefill_chunk)
-        if self.waiting and len(self.running) < self.max_num_running_reqs:
-            prefill += sum(r.num_tokens for r in itertools.islice(self.waiting, MAX_WAITING))
-        prefill = max(min(prefill, self.max_num_scheduled_tokens - len(self.running)), 0)
-        return Step(len(self.running), 0, prefill, self._context())
+        return Step.forecast(
+            running=len(self.running),
+            prompt_tokens=sum(
+                r.num_tokens - r.num_computed_tokens for r in self.running if r.is_prefill_chunk
+            ),
+            waiting=(r.num_tokens for r in self.waiting),
+            max_running=self.max_num_running_reqs,
+            max_tokens=self.max_num_scheduled_tokens,
+            context=self._context(),
+        )
 
     def update_draft_token_ids(self, draft_token_ids: DraftTokenIds) -> None:
         """Take what vLLM's own proposer drafted, except for requests that cannot or shall not have drafts."""
