@@ -14,13 +14,22 @@ evaluation of trained drafters in `training.evaluate`. Proposers are in `draftin
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from slipstream.drafting.base import RequestInfo
 from slipstream.drafting.composer import Composer, Offer
 from slipstream.drafting.requests import AUTO, OFF, RunningRequest
 from slipstream.planning.optimizer import Survival
-from slipstream.planning.planner import NOT_RUN, DrafterRun, StepOutcome, StepState
+from slipstream.planning.planner import (
+    EMPTY_QUEUE,
+    NOT_RUN,
+    DrafterRun,
+    Outlook,
+    Plan,
+    Queue,
+    StepOutcome,
+    StepState,
+)
 from slipstream.planning.policy import Policy
 from slipstream.planning.step_cost import Step
 from slipstream.planning.thresholds import THRESHOLDS
@@ -30,16 +39,37 @@ MAX_LOOKUPS = 256  # requests in a step; where more could be looked up, they tak
 MAX_OBSERVED_TOKENS = 16_384  # of all requests in a step; the rest of a long prompt follows in the next ones
 
 
+class Promise(NamedTuple):
+    """What was planned for a step."""
+
+    accepted: float = 0.0
+    """Draft tokens that are expected to be accepted."""
+    worth: float = 1.0
+    """Of an accepted token, by the objective."""
+    lookups: int = 0
+    """Requests that were looked up for it."""
+
+
+NO_PROMISE = Promise()
+
+
 class SpeculationLoop:
     def __init__(self, composer: Composer, policy: Policy, clock: Clock = time.perf_counter) -> None:
         self.composer, self.policy = composer, policy
         self.state = StepState(Step(1))
+        self._pace = 1.0  # of all requests lately
+        self._expected: dict[str, float] = {}  # tokens of the last offers, by request
+        self.promise = NO_PROMISE
+        """Of the last plan."""
         self._turn, self._clock = 0, clock
 
-    def draft(self, requests: Iterable[RunningRequest], step: Step) -> dict[str, Offer]:
+    def draft(
+        self, requests: Iterable[RunningRequest], step: Step, queue: Queue = EMPTY_QUEUE
+    ) -> dict[str, Offer]:
         """Return the drafts that the next step verifies, of those `requests` that it could verify drafts for;
-        `step` is what it holds besides."""
-        selected = self._select(requests, step)
+        `step` is what it holds besides, and in the `queue` are requests without a token."""
+        self.promise = NO_PROMISE
+        selected = self._select(requests, step, queue)
         if not selected and not self.composer.drafters:
             return {}
         begun = self._clock()
@@ -54,14 +84,23 @@ class SpeculationLoop:
         self.composer.begin_step(wanted)
         offers = self.composer.ask_free(wanted)
         drafter, drafter_seconds = self._ask_drafter(wanted, offers)
+        self.composer.correct(offers)
         plan = self.policy.plan(self.state, _survival(offers), drafter)
+        if isinstance(plan, Plan):
+            self.promise = Promise(plan.expected_tokens - plan.requests, plan.worth, len(wanted))
+        self._expected = {request: sum(offer.survival) for request, offer in offers.items()}
         return self.composer.choose(offers, plan.lengths), drafter_seconds
 
     def record(self, outcome: StepOutcome) -> None:
         self.policy.record(outcome)
 
+    def arrive(self) -> None:
+        """Note a request that comes while others are running."""
+        self.policy.arrive()
+
     def finish(self, request: RunningRequest) -> None:
         """Score its last drafts, and forget it."""
+        self.policy.finish(len(request.tokens) - request.num_prompt_tokens, request.tokens_left <= 0)
         if request.id in self.composer:
             self._observe([request])
             self.composer.forget(request.id)
@@ -69,18 +108,24 @@ class SpeculationLoop:
     def report(self) -> dict[str, Any]:
         return {**self.composer.report(), "planner": self.policy.report(self.state.step)}
 
-    def _select(self, requests: Iterable[RunningRequest], step: Step) -> list[RunningRequest]:
+    def _select(self, requests: Iterable[RunningRequest], step: Step, queue: Queue) -> list[RunningRequest]:
         selected: list[RunningRequest] = []
         others: list[RunningRequest] = []
         requested: dict[str, int] = {}
+        outlook: dict[str, Outlook] = {}
+        priority: dict[str, int] = {}
         for request in requests:
+            request.pace = request.pace or self._pace
+            outlook[request.id] = Outlook(request.tokens_left, request.pace)
+            if request.priority:
+                priority[request.id] = request.priority
             if request.requested > OFF:
                 requested[request.id] = request.requested
                 selected.append(request)
             elif request.requested == AUTO and not self.policy.paused:
                 empty = request.empty_lookups >= THRESHOLDS.max_empty_lookups
                 (others if empty else selected).append(request)
-        self.state = StepState(step, requested)
+        self.state = StepState(step, requested, outlook, priority, queue)
         if len(selected) > MAX_LOOKUPS:
             return self._take_turns(selected, MAX_LOOKUPS)
         if others:
@@ -133,7 +178,8 @@ class SpeculationLoop:
     def _count_lookups(
         self, selected: Iterable[RunningRequest], wanted: Mapping[str, int], drafts: Mapping[str, Offer]
     ) -> tuple[int, float]:
-        """Note who had no draft. Return how many lately had none, and what their drafts now will bring."""
+        """Note who had no draft, and how fast each could be. Return how many lately had none, and what their
+        drafts now will bring."""
         retried, tokens = 0, 0.0
         for request in selected:
             if request.id in wanted:
@@ -142,6 +188,9 @@ class SpeculationLoop:
                     retried += 1
                     tokens += sum(draft.survival) if draft else 0.0
                 request.empty_lookups = 0 if draft else request.empty_lookups + 1
+                expected = 1 + self._expected.get(request.id, 0.0)
+                request.pace += THRESHOLDS.pace_rate * (expected - request.pace)
+                self._pace += (request.pace - self._pace) / THRESHOLDS.pace_memory
         return retried, tokens
 
 

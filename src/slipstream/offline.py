@@ -22,6 +22,7 @@ def LLM(
     *,
     speculate: str | os.PathLike[str] | Mapping[str, Any] | SpeculationConfig | None = None,
     drafter: str | os.PathLike[str] | None = None,
+    objective: str | None = None,
     **arguments: Any,
 ) -> "vllm.LLM":
     """Return a running `vllm.LLM` that speculates.
@@ -32,12 +33,15 @@ def LLM(
 
     speculate: auto (default), off, fixed:K, a JSON or YAML file, a mapping, or a SpeculationConfig
     drafter: folder or Hugging Face id of a draft model or head
+    objective: makespan (default: a batch is done as early as it can be), throughput or latency
     arguments: anything that `vllm.LLM` takes, `speculative_config` included, and the options of older
         guides (`speculative_model`, `num_speculative_tokens`, ...)
     """
     require_vllm()
     asked = {name: arguments.pop(name) for name in SPECULATION_ARGUMENTS & arguments.keys()}
-    config, notes = read_speculation({"speculate": speculate, "drafter": drafter, **asked})
+    config, notes = read_speculation(
+        {"speculate": speculate, "drafter": drafter, "objective": objective, **asked}
+    )
     deployment = Deployment.from_arguments(os.fspath(model), arguments)
 
     from slipstream.engine.launch.start import start_llm

@@ -14,7 +14,7 @@ from slipstream.drafting.composer import Composer
 from slipstream.drafting.registry import make_proposer
 from slipstream.drafting.requests import AUTO, OFF, RunningRequest
 from slipstream.loop import SpeculationLoop
-from slipstream.planning.planner import NOT_RUN, DrafterRun, Plan, Planner, StepOutcome, StepState
+from slipstream.planning.planner import NOT_RUN, DrafterRun, Outlook, Plan, Planner, StepOutcome, StepState
 from slipstream.planning.policy import Lengths, VerifyAll
 from slipstream.planning.step_cost import PassProfile, Step, StepCost
 from slipstream.planning.thresholds import THRESHOLDS
@@ -37,6 +37,10 @@ class Text(RunningRequest):
     @property
     def num_prompt_tokens(self) -> int:
         return self.prompt
+
+    @property
+    def tokens_left(self) -> int:
+        return self.room + 1
 
     @property
     def max_draft_tokens(self) -> int:
@@ -107,7 +111,9 @@ def test_requests_decide_for_themselves() -> None:
     requests = [Text("auto"), Text("off", requested=OFF), Text("one", requested=1), Text("full")]
     requests[2].room, requests[3].room = 1, 0
     assert tokens_of(loop.draft(requests, Step(4))) == {"auto": [1, 2], "one": [1]}
-    assert policy.states == [StepState(Step(4), {"one": 1})]
+    left = {"auto": 5, "off": 5, "one": 2, "full": 1}
+    outlook = {request: Outlook(tokens, pace=1.0) for request, tokens in left.items()}
+    assert policy.states == [StepState(Step(4), {"one": 1}, outlook)]
     policy.paused = True
     for request in requests:
         request.text.append(3)

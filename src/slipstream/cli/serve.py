@@ -16,6 +16,9 @@ Options:
   --speculate auto|off|fixed:K|FILE   How to speculate (default: auto). FILE is JSON or YAML with the
                                       fields of SpeculationConfig; JSON may also be given inline.
   --drafter DIR_OR_ID                 A draft model, or Medusa or EAGLE heads.
+  --objective throughput|latency|makespan
+                                      What auto plans for (default: throughput); docs/objective.md.
+  --max-tpot-ms MS, --max-ttft-ms MS  Bounds that drafts keep where the engine without drafts keeps them.
   --host HOST                         Where to listen (default here: 127.0.0.1).
   --shadow RATE                       Write this share of the greedy requests again without speculation, while
                                       nobody waits, and export how many differ (default: 0).

@@ -19,6 +19,7 @@ INTEGERS = {
     "speculative_draft_tensor_parallel_size", "speculative_max_model_len",
     "speculative_disable_by_batch_size",
 }  # fmt: skip
+NUMBERS = {"max_tpot_ms", "max_ttft_ms"}
 DOTTED = ("--speculative-config.", "--speculative_config.", "-sc.")
 
 
@@ -58,7 +59,8 @@ def _parser() -> argparse.ArgumentParser:
         if name in CLASSIC_IGNORED:
             parser.add_argument(*spellings, dest=name, action="store_true", default=None)
         else:
-            parser.add_argument(*spellings, dest=name, type=int if name in INTEGERS else str)
+            kind = int if name in INTEGERS else float if name in NUMBERS else str
+            parser.add_argument(*spellings, dest=name, type=kind)
     return parser
 
 

@@ -5,7 +5,7 @@
 3. classic:  speculative_model="...", num_speculative_tokens=..., ngram_prompt_lookup_max=...: the form
              of vLLM before 0.9, which countless guides still show and current vLLM rejects
 
-One form at a time; only `drafter=` may join ours.
+One form at a time; `drafter=`, `objective=` and its bounds may join ours.
 """
 
 import json
@@ -21,7 +21,8 @@ from slipstream.config.speculation import (
 from slipstream.errors import ConfigError
 from slipstream.methods import CUSTOM_CLASS, DRAFTERS, METHODS, MTP, SUFFIX
 
-OURS = ("speculate", "drafter")
+OBJECTIVE_OPTIONS = ("objective", "max_tpot_ms", "max_ttft_ms")
+OURS = ("speculate", "drafter", *OBJECTIVE_OPTIONS)
 VLLM_FORM = ("speculative_config", "spec_method", "spec_model", "spec_tokens")
 CLASSIC_FORM = (
     "speculative_model",
@@ -88,17 +89,21 @@ def read_speculation(arguments: Mapping[str, Any]) -> tuple[SpeculationConfig, l
 def _read_our_form(given: Mapping[str, Any]) -> SpeculationConfig:
     speculate, drafter = given.get("speculate", "auto"), given.get("drafter")
     config = _read_speculate(speculate)
-    if drafter is None:
+    joined: Options = {name: given[name] for name in OBJECTIVE_OPTIONS if name in given}
+    for name, value in joined.items():
+        if (there := getattr(config, name)) is not None:
+            raise ConfigError(f"{name}={value!r} is given beside speculate.{name}={there!r}; keep one")
+    if drafter is not None:
+        if not isinstance(drafter, str | os.PathLike):
+            raise ConfigError(f"drafter={drafter!r}: write a folder or a Hugging Face id")
+        if config.drafter is not None:
+            raise ConfigError(
+                f"drafter={drafter!r} is given beside speculate.drafter={config.drafter.model!r}; keep one"
+            )
+        joined["drafter"] = {"model": os.fspath(drafter)}
+    if not joined:
         return config
-    if not isinstance(drafter, str | os.PathLike):
-        raise ConfigError(f"drafter={drafter!r}: write a folder or a Hugging Face id")
-    if config.drafter is not None:
-        raise ConfigError(
-            f"drafter={drafter!r} is given beside speculate.drafter={config.drafter.model!r}; keep one"
-        )
-    return SpeculationConfig.build(
-        {**config.model_dump(exclude_defaults=True), "drafter": {"model": os.fspath(drafter)}}
-    )
+    return SpeculationConfig.build({**config.model_dump(exclude_defaults=True), **joined})
 
 
 def _read_speculate(speculate: Any) -> SpeculationConfig:

@@ -49,6 +49,10 @@ class ResolvedSpeculation:
     """It is vLLM's own drafter that is planned, a step ahead."""
     max_requested_tokens: int = MAX_DRAFT_TOKENS
     """Draft tokens that a request may ask for itself."""
+    objective: str | None = None
+    """What is planned for; None: as the engine is used."""
+    max_tpot_ms: float | None = None
+    max_ttft_ms: float | None = None
     share: str = "off"
     """Between whose requests the suffix proposer shares text."""
     vllm: Mapping[str, Any] = field(default_factory=dict)
@@ -108,6 +112,9 @@ def choose(
         free=_free_proposers(config),
         plans=plans,
         max_requested_tokens=config.max_requested_tokens,
+        objective=config.objective,
+        max_tpot_ms=config.max_tpot_ms,
+        max_ttft_ms=config.max_ttft_ms,
         share=_share(config),
         **common,
     )
@@ -196,6 +203,9 @@ def _choose_drafter(
         plans=plans,
         ahead=ahead,
         max_requested_tokens=config.max_requested_tokens,
+        objective=config.objective,
+        max_tpot_ms=config.max_tpot_ms,
+        max_ttft_ms=config.max_ttft_ms,
         share=_share(config),
         vllm=options,
     )

@@ -107,6 +107,13 @@ class SpeculationConfig(_Options):
     max_requested_tokens: int = Field(default=MAX_DRAFT_TOKENS, ge=0, le=MAX_DRAFT_TOKENS)
     """Draft tokens per step that a request may ask for itself (`vllm_xargs: {"speculate": K}`), at most; 0:
     such a request is treated as all others. `off` is always granted."""
+    objective: Literal["throughput", "makespan", "latency"] | None = None
+    """What `auto` plans for: most tokens per second, the earliest end of a batch, or the time that requests
+    wait. None: makespan for `slipstream.LLM`, throughput for the server."""
+    max_tpot_ms: float | None = Field(default=None, gt=0)
+    """Milliseconds per token that drafts must not exceed, where the engine without drafts does not."""
+    max_ttft_ms: float | None = Field(default=None, gt=0)
+    """The same for the first token of a request that comes while others run; waiting for a place apart."""
     drafter: Drafter | None = None
     ngram: Ngram | None = None
     suffix: Suffix | None = None
@@ -139,6 +146,11 @@ class SpeculationConfig(_Options):
             raise ValueError(f"mode is off, but {_and(given)} is given; write one or the other")
         if self.mode == "fixed" and self.num_draft_tokens is None:
             raise ValueError("mode is fixed, but num_draft_tokens is missing; write for example 3")
+        aims = {"objective": self.objective, "max_tpot_ms": self.max_tpot_ms, "max_ttft_ms": self.max_ttft_ms}
+        given = [name for name, value in aims.items() if value is not None]
+        if given and (self.mode != "auto" or self.native):
+            reason = "native" if self.native else f"mode {self.mode}"
+            raise ValueError(f"{_and(given)} is for plans of auto, not for {reason}; leave it out")
         if self.native and len(asked) != 1:
             raise ValueError(
                 f"native runs vLLM's own proposer, one per engine; given: {_and(asked) or 'none'}"

@@ -28,6 +28,9 @@ class Offer:
     survival: Survival
 
 
+BEST = "best"  # in place of a proposer
+
+
 @dataclass
 class Tally:
     """What came of the drafts, by proposer."""
@@ -52,6 +55,8 @@ class _Running:
     unscored: dict[str, _Unscored] = field(default_factory=dict)
     """The last draft of each proposer; scored when the target has written on."""
     records: defaultdict[str, Record] = field(default_factory=lambda: defaultdict(Record))
+    best: Offer | None = None
+    """The offer of its last step, before it was corrected as the best of several."""
     chosen: str = ""
     """Whose offer is verified."""
     verified: int = 0
@@ -76,6 +81,8 @@ class Composer:
         self._running: dict[str, _Running] = {}
         self._scores: defaultdict[str, _Scores] = defaultdict(_Scores)
         self.calibration = Calibration()
+        self.calibration_of_best = Calibration()
+        """Of the best offer for a request, whoever made it; on what `calibration` says of it."""
         self.faults = Faults()
         self.tally = Tally()
 
@@ -123,6 +130,18 @@ class Composer:
         for proposer in self._free:
             self.ask(proposer, wanted, offers)
         return offers
+
+    def correct(self, offers: dict[str, Offer]) -> None:
+        """Correct the survival of offers by how often such were accepted: they were taken for being the best
+        of several, and the best of several estimates is an overestimate."""
+        if not offers:
+            return
+        stated = _matrix([offer.survival for offer in offers.values()])
+        corrected, _ = self.calibration_of_best.survival_of_all(BEST, stated, np.ones(len(offers)))
+        for row, (request_id, offer) in enumerate(offers.items()):
+            self._running[request_id].best = offer
+            survival = corrected[row, : len(offer.tokens)].tolist()
+            offers[request_id] = Offer(offer.proposer, offer.tokens, survival)
 
     def choose(self, offers: Mapping[str, Offer], lengths: Mapping[str, int]) -> dict[str, Offer]:
         """Return the drafts to verify: the offers, cut to these lengths. They are counted by proposer."""
@@ -238,6 +257,12 @@ class Composer:
             scores.accepted.append(accepted)
             scores.judged.append(judged)
             running.records[proposer].learn(offer.survival, accepted, judged)
+            if running.best is not None and proposer == running.best.proposer:
+                best = self._scores[BEST]
+                best.stated.append(running.best.survival)
+                best.accepted.append(accepted)
+                best.judged.append(judged)
+                running.best = None
             if proposer == running.chosen:
                 self.tally.accepted_tokens[proposer] += min(accepted, running.verified)
         running.unscored.clear()
@@ -247,7 +272,8 @@ class Composer:
         """Learn from all that was scored since the last step, at once."""
         for proposer, scores in self._scores.items():
             if scores.stated:
-                self.calibration.learn_all(
+                calibration = self.calibration_of_best if proposer == BEST else self.calibration
+                calibration.learn_all(
                     proposer, _matrix(scores.stated), np.array(scores.accepted), np.array(scores.judged)
                 )
         self._scores.clear()

@@ -21,6 +21,10 @@ class Settings:
     """How much is drafted and verified is planned at every step; else all there is."""
     max_requested_tokens: int | None = None
     """Draft tokens per step that a request may ask for itself; None: any number."""
+    objective: str = "throughput"
+    """What is planned for."""
+    max_tpot_ms: float | None = None
+    max_ttft_ms: float | None = None
     share: str = "off"
     """Between whose requests text is shared: off, salt (same cache_salt), all."""
 

@@ -15,7 +15,8 @@ class Lookups:
     def budget(self, candidates: int, baseline_seconds: float, requests: int) -> int:
         """Return how many of the `candidates` to look up: all, if lookups bring more than they take; else a
         few, to see whether that changes. A step without drafts takes `baseline_seconds` for its requests."""
-        if THRESHOLDS.gain_discount * self.tokens * baseline_seconds / max(requests, 1) > self.seconds:
+        saved = self.tokens * baseline_seconds / max(requests, 1)
+        if saved > THRESHOLDS.min_lookup_yield * self.seconds:
             return candidates
         return min(candidates, max(1, int(THRESHOLDS.lookup_share * baseline_seconds / self.seconds)))
 
@@ -26,7 +27,8 @@ class Lookups:
             self.seconds += THRESHOLDS.lookup_time_rate * (latest - self.seconds)
 
     def record_yield(self, lookups: int, tokens: float) -> None:
-        """Record lookups of such requests, and the tokens that their drafts are expected to bring."""
+        """Record lookups of such requests, and the tokens that their drafts are expected to bring beyond what
+        the time for verifying them would."""
         if lookups:
             kept = (1 - 1 / THRESHOLDS.lookup_memory) ** lookups
             self.tokens = kept * self.tokens + (1 - kept) * tokens / lookups

@@ -1,11 +1,12 @@
 """The optimizer: which draft tokens to verify, as pure functions of arrays.
 
 Verifying k draft tokens of a request, each surviving with probability s_1 >= s_2 >= ..., brings
-1 + s_1 + ... + s_k tokens. For every number of draft tokens in all, the best are those most likely to
-survive; so they are sorted once, and of all numbers the one is taken that brings most tokens per second.
-No drafts at all is always among them.
+1 + s_1 + ... + s_k tokens, each worth what `objective` says of the request. For every number of draft tokens
+in all, the best are those with most worth; so they are sorted once, and of all numbers the one is taken that
+brings most worth per second. No drafts at all is always among them.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import NamedTuple
@@ -33,20 +34,26 @@ def flatten(rows: Sequence[Survival]) -> tuple[Floats, Ints]:
 class Baseline(NamedTuple):
     """What a step brings without drafts, against which drafts are weighed."""
 
-    requests: int
+    worth: float
+    """Of the tokens that it brings, and of the progress of those that wait for it."""
     prefill: int
-    tokens_per_second: float
-    """Recent throughput, with speculation as it was; 0 if none is known."""
+    worth_per_second: float
+    """Recently, with speculation as it was; 0 if none is known."""
+    most_seconds: float = math.inf
+    """That a step with drafts may take, drafting included."""
 
     def values(self, gains: Floats, seconds: Floats, drafting: float | Floats) -> Floats:
-        """Return what each alternative is worth: tokens per second; in a step with prompts, whose time is not
-        the drafts' doing, the tokens beyond what the time would bring elsewhere."""
-        if self.prefill and self.tokens_per_second:
-            lost = self.tokens_per_second * (seconds - seconds.min() + drafting)
-            net: Floats = self.requests + gains - lost
-            return net
-        rates: Floats = (self.requests + gains) / (seconds + drafting)
-        return rates
+        """Return the value of each alternative: worth per second; in a step with prompts, whose time is not
+        the drafts' doing, the worth beyond what the time would bring elsewhere."""
+        took = seconds + drafting
+        values: Floats
+        if self.prefill and self.worth_per_second:
+            values = self.worth + gains - self.worth_per_second * (took - seconds.min())
+        else:
+            values = (self.worth + gains) / took
+        if self.most_seconds < math.inf:
+            values = np.where((took <= self.most_seconds) | (gains == 0), values, -math.inf)
+        return values
 
 
 def best_or_zero(values: Floats) -> int:

@@ -22,6 +22,7 @@ import numpy as np
 from slipstream.planning.exploration import Exploration
 from slipstream.planning.guard import Guard
 from slipstream.planning.lookups import Lookups
+from slipstream.planning.objective import Bounds, Objective, Traffic, makespan_worth, priority_worth
 from slipstream.planning.optimizer import (
     Baseline,
     Floats,
@@ -36,7 +37,30 @@ from slipstream.planning.step_cost import SCALE, Step, StepCost
 from slipstream.planning.thresholds import THRESHOLDS
 
 PAUSED = "paused: it was losing"
+NO_BOUNDS = Bounds()
+NO_WORTH: Mapping[str, float] = {}
 KEPT_PLANS = 64  # recent plans kept for `slipstream explain`
+
+
+class Outlook(NamedTuple):
+    """How far a request is from its end."""
+
+    tokens_left: int
+    """By its limit."""
+    pace: float
+    """Tokens per step that it would write if all that is offered were verified."""
+
+
+class Queue(NamedTuple):
+    """Requests that have no token yet."""
+
+    starting: int = 0
+    """They join in the next step."""
+    waiting: int = 0
+    """They find no place in it."""
+
+
+EMPTY_QUEUE = Queue()
 
 
 @dataclass(frozen=True)
@@ -46,6 +70,11 @@ class StepState:
     step: Step
     requested: Mapping[str, int] = field(default_factory=dict)
     """Requests that fix their number of draft tokens themselves (`vllm_xargs.speculate`)."""
+    outlook: Mapping[str, Outlook] = field(default_factory=dict)
+    """Of all requests that write."""
+    priority: Mapping[str, int] = field(default_factory=dict)
+    """vLLM's `priority` of requests that have one: the lower, the more urgent."""
+    queue: Queue = EMPTY_QUEUE
 
 
 class DrafterPlan(NamedTuple):
@@ -79,6 +108,8 @@ class Plan:
     """Draft tokens that could have been verified."""
     verified: int
     expected_tokens: float
+    worth: float
+    """Of an expected draft token, by the objective; of an average token it is 1."""
     seconds: float
     bare_seconds: float
     drafter_passes: int
@@ -110,6 +141,12 @@ class StepOutcome:
     requested_drafts: int = 0
     """Of its draft tokens, those of requests that fix their number themselves."""
     requested_accepted: int = 0
+    expected_accepted: float = 0.0
+    """Draft tokens that the plan expected to be accepted."""
+    worth: float = 1.0
+    """Of such a token, by the objective."""
+    lookups: int = 0
+    """Requests that the free proposers were asked for."""
 
 
 class DrafterCost:
@@ -132,14 +169,23 @@ class DrafterCost:
 
 
 class Planner:
-    def __init__(self, cost: StepCost, drafter_pass: float = 0.01) -> None:
+    def __init__(
+        self,
+        cost: StepCost,
+        drafter_pass: float = 0.01,
+        objective: Objective = Objective.THROUGHPUT,
+        bounds: Bounds = NO_BOUNDS,
+    ) -> None:
         self.cost = cost
+        self.objective, self.bounds = objective, bounds
+        self.traffic = Traffic()
         self.drafter_cost = DrafterCost(drafter_pass)
         self.guard = Guard()
         self.exploration = Exploration()
         self.lookups = Lookups()
         self.plans: deque[Plan] = deque(maxlen=KEPT_PLANS)
         self._planned = 0
+        self._net_share = 0.0  # of what the last plan's drafts bring, what is left after verifying them
         self._tokens_per_second = 0.0  # recently
         self._hangs = 0.0  # seconds that hung steps without drafts take longer, per step, in such steps
         compile_now()
@@ -156,7 +202,7 @@ class Planner:
         """Record what asking the free proposers took; and for requests that lately had nothing and were
         retried, what their drafts are expected to bring."""
         self.lookups.record_seconds(requests, seconds)
-        self.lookups.record_yield(retried, tokens)
+        self.lookups.record_yield(retried, tokens * self._net_share)
 
     # ---- before a step ----
 
@@ -173,12 +219,13 @@ class Planner:
             return DrafterPlan(requested, max(requested.values(), default=0))
         ids = list(expected)
         longest = max(map(len, expected.values()))
+        worth = self._worth(state)
         value = value_of_passes(
-            [expected[request] for request in ids],
-            [offers.get(request, ()) for request in ids],
+            [_times(expected[request], worth.get(request, 1.0)) for request in ids],
+            [_times(offers.get(request, ()), worth.get(request, 1.0)) for request in ids],
             lambda most: self.cost.by_drafts(state.step, most),
             np.array([self.drafter_cost.seconds(passes) for passes in range(longest + 1)]),
-            self._baseline(state),
+            self._baseline(state, worth),
         )
         passes = best_or_zero(value.values)
         more = self.drafter_cost.seconds(passes + 1) - self.drafter_cost.seconds(passes)
@@ -209,17 +256,24 @@ class Planner:
         requested = {r: min(state.requested[r], len(offers[r])) for r in offers if r in state.requested}
         others = [request for request in offers if request not in requested]
         settled = sum(requested.values())
-        survival, lengths = flatten([offers[request] for request in others])
+        worth = self._worth(state)
+        survival, lengths = flatten([_times(offers[request], worth.get(request, 1.0)) for request in others])
         likeliest = np.sort(survival)[::-1]
         gains = np.zeros(len(likeliest) + 1)
         likeliest.cumsum(out=gains[1:])
-        gains += sum(sum(offers[request][:k]) for request, k in requested.items())
+        gains += sum(worth.get(request, 1.0) * sum(offers[request][:k]) for request, k in requested.items())
         seconds = self.cost.by_drafts(state.step, settled + len(likeliest))[settled:]
-        count, why = self._choose(state, settled, gains, seconds, likeliest, drafter)
+        baseline = self._baseline(state, worth)
+        count, why = self._choose(state, settled, baseline, gains, seconds, likeliest, drafter)
         taken = take_likeliest(survival, lengths, likeliest, count)
         chosen = requested | dict(zip(others, taken.tolist(), strict=True))
+        expected = sum(sum(offers[request][:k]) for request, k in chosen.items() if k)
+        gain = float(gains[count])
+        average = gain / expected if expected else 1.0
+        lost = baseline.worth * (float(seconds[count]) + drafter.seconds - seconds[0]) / seconds[0]
+        self._net_share = max(gain - lost, 0.0) / gain if gain else 0.0
         offered = settled + len(likeliest)
-        return self._keep(state, chosen, offered, float(gains[count]), float(seconds[count]), drafter, why)
+        return self._keep(state, chosen, offered, expected, float(seconds[count]), drafter, why, average)
 
     def _keep(
         self,
@@ -230,12 +284,13 @@ class Planner:
         seconds: float,
         drafter: DrafterRun,
         why: str,
+        worth: float = 1.0,
     ) -> Plan:
         self._planned += 1
         plan = Plan(
             lengths, state.step.requests, state.step.prefill, offered, sum(lengths.values()),
-            state.step.requests + gain, seconds + drafter.seconds, self.cost.bare(state.step), drafter.passes,
-            why, self._planned,
+            state.step.requests + gain, worth, seconds + drafter.seconds, self.cost.bare(state.step),
+            drafter.passes, why, self._planned,
         )  # fmt: skip
         self.plans.append(plan)
         return plan
@@ -244,6 +299,7 @@ class Planner:
         self,
         state: StepState,
         settled: int,
+        baseline: Baseline,
         gains: Floats,
         seconds: Floats,
         likeliest: Floats,
@@ -255,11 +311,11 @@ class Planner:
             return 0, "asked for" if settled else "nothing offered"
         if self.paused:
             return 0, PAUSED
-        count = best_or_zero(self._baseline(state).values(gains, seconds, drafter.seconds))
+        count = best_or_zero(baseline.values(gains, seconds, drafter.seconds))
         if count and not settled and self.exploration.baseline_is_due(state.step):
             return 0, "to measure a bare step"
         good = int(np.searchsorted(-likeliest, -THRESHOLDS.probe_survival))
-        if good > count:
+        if good > count and seconds[good] + drafter.seconds <= baseline.most_seconds:
             measured = self.cost.steps_seen(replace(state.step, drafts=settled + good))
             cost = float(seconds[good] - seconds[count])
             if self.exploration.may_probe_verifying(measured, cost):
@@ -267,8 +323,57 @@ class Planner:
                 return good, "to measure verifying"
         return count, "most tokens/s" if count else "not worth its time"
 
-    def _baseline(self, state: StepState) -> Baseline:
-        return Baseline(state.step.requests, state.step.prefill, self._tokens_per_second)
+    def _worth(self, state: StepState) -> Mapping[str, float]:
+        """Return what a token of each request is worth, of those where it is not 1."""
+        if self.objective is Objective.LATENCY:
+            return {request: priority_worth(level) for request, level in state.priority.items()}
+        if self.objective is not Objective.MAKESPAN or state.queue.waiting or len(state.outlook) < 2:
+            return NO_WORTH
+        refill = self.traffic.refill
+        left, pace = np.array(list(state.outlook.values()), float).T
+        seconds = self._seconds_by_requests(state.step, len(left))
+        worth = refill + (1 - refill) * makespan_worth(left, pace, self.traffic.end_rate, seconds)
+        return dict(zip(state.outlook, worth.tolist(), strict=True))
+
+    def _seconds_by_requests(self, step: Step, most: int) -> Floats:
+        """Return the seconds of steps of 0, 1, ... `most` requests without drafts; never falling."""
+        places = [place for place in SCALE if place < most] + [most]
+        context = step.context // max(step.requests, 1)
+        seconds = [0.0, *(self.cost.bare(Step(place, context=context * place)) for place in places[1:])]
+        each: Floats = np.maximum.accumulate(np.interp(np.arange(most + 1), places, seconds))
+        return each
+
+    def _baseline(self, state: StepState, worth: Mapping[str, float]) -> Baseline:
+        step = state.step
+        if self.objective is Objective.LATENCY:
+            base = step.requests + state.queue.starting + sum(w - 1 for w in worth.values())
+        else:
+            base = float(step.requests)
+        per_second = self._tokens_per_second * base / max(step.requests, 1)
+        return Baseline(base, step.prefill, per_second, self._most_seconds(state))
+
+    def _most_seconds(self, state: StepState) -> float:
+        """Return the seconds that a step with drafts may take: for a newcomer, who waits for the step under
+        way and then for the one with its prompt, and by the operator's bounds where they can be kept."""
+        bare = self.cost.bare(state.step)
+        prompt = self.traffic.prompt_seconds
+        limits = [math.inf]
+        if self.objective is Objective.LATENCY and self.traffic.newcomers > THRESHOLDS.rare_newcomers:
+            share = 1.0 if state.step.prefill else 1 + prompt / bare
+            limits.append(bare * (1 + THRESHOLDS.first_token_delay * share))
+        if self.bounds.per_token is not None and self.bounds.per_token >= bare:
+            limits.append(self.bounds.per_token)
+        if self.bounds.first_token is not None and self.bounds.first_token >= bare + prompt:
+            limits.append(self.bounds.first_token - prompt)
+        return min(limits)
+
+    def arrive(self) -> None:
+        """Note a request that comes while others are running."""
+        self.traffic.arrive()
+
+    def finish(self, tokens: int, at_limit: bool) -> None:
+        """Note that a request has ended after so many tokens, at its limit or before."""
+        self.traffic.finish(tokens, at_limit)
 
     # ---- after a step ----
 
@@ -287,13 +392,14 @@ class Planner:
         if not self.paused and step.drafts > outcome.requested_drafts and self.cost.steps > 1:
             lost = counted + outcome.drafting - unplanned - self._hangs * decode
             gained = (outcome.tokens - outcome.requested_accepted - step.requests) / step.requests
-            self.guard.judge(decode + lost, decode, 1 + gained)
+            self.guard.judge(decode + lost, decode, 1 + gained * outcome.worth)
         elif learnt:
             self.guard.rest()
         if not learnt:
             return
         took = seconds + outcome.drafting
         self.exploration.record(step, took)
+        self.traffic.record(took, step.prefill > 0)
         if not step.prefill:
             weight = THRESHOLDS.rate_memory if self._tokens_per_second else 1
             self._tokens_per_second += (outcome.tokens / took - self._tokens_per_second) / weight
@@ -319,3 +425,7 @@ class Planner:
             "tried_share": self.exploration.share,
             "plans": [plan.as_dict() for plan in self.plans],
         }
+
+
+def _times(survival: Survival, worth: float) -> Survival:
+    return survival if worth == 1.0 else [worth * value for value in survival]

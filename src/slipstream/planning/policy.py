@@ -35,6 +35,10 @@ class Policy(Protocol):
 
     def record(self, outcome: StepOutcome) -> None: ...
 
+    def arrive(self) -> None: ...
+
+    def finish(self, tokens: int, at_limit: bool) -> None: ...
+
     def report(self, step: Step) -> dict[str, Any] | None: ...
 
 
@@ -68,6 +72,12 @@ class VerifyAll:
         return Lengths({request: len(survival) for request, survival in offers.items()})
 
     def record(self, outcome: StepOutcome) -> None:
+        pass
+
+    def arrive(self) -> None:
+        pass
+
+    def finish(self, tokens: int, at_limit: bool) -> None:
         pass
 
     def report(self, step: Step) -> None:

@@ -16,6 +16,28 @@ class Thresholds:
     """Relative gain in tokens per second over a step without drafts, below which nothing is drafted. From the
     spread of step times on a quiet machine, one to two percent. Doubled: gains below 4% are left behind."""
 
+    # ---- what a token is worth (`objective`) ----
+
+    progress_variance: float = 0.5
+    """Of the tokens that a request writes in a step, for how certain it is who ends last. Chosen: steps write
+    one token or, with drafts, several. Doubled: a lead counts as one when it is 1.4 times as long."""
+    pace_rate: float = 0.2
+    """Of what is new in the tokens per step that a request could write. Of 0.03 to 0.2 the best, by little,
+    on recorded batches."""
+    pace_memory: int = 100
+    """Lookups over which the pace of all requests is averaged: where a new request begins. Chosen."""
+    traffic_memory: int = 16
+    """Finished requests over which it is averaged whether others follow them. Chosen."""
+    newcomer_memory: int = 100
+    """Steps over which newcomers are counted. Chosen."""
+    rare_newcomers: float = 0.01
+    """Newcomers per step below which `latency` does not look at those to come. Chosen."""
+    first_token_delay: float = 0.04
+    """Of the time that a newcomer waits without drafts, what drafts may add under `latency`. Promised are 5%.
+    Doubled: 8%."""
+    prompt_rate: float = 0.1
+    """Of what is new in the time of a step with prompts. Chosen."""
+
     # ---- what is explored (`exploration`) ----
 
     probe_share: float = 0.01
@@ -48,9 +70,9 @@ class Thresholds:
     """Of what is new in a lookup's time. Chosen."""
     max_lookup_ratio: float = 4.0
     """Of one measurement to what is known: a process that was stopped says nothing of lookups. Chosen."""
-    gain_discount: float = 0.5
-    """Of what a draft is expected to bring, what is left after verifying it. Chosen, on the safe side.
-    Doubled: lookups are thought to pay at half the yield."""
+    min_lookup_yield: float = 2.0
+    """Of the time that lookups take, what they must save to be continued: what they save is estimated.
+    Doubled: requests that seldom repeat themselves are left alone sooner."""
     max_empty_lookups: int = 4
     """Lookups in a row without a draft, after which a request is looked up within `lookup_share`. Chosen.
     Doubled: requests without repetition cost eight lookups before they cost next to nothing."""

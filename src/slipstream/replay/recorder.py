@@ -10,6 +10,7 @@ from typing import Any
 
 from slipstream.drafting.base import RequestInfo, common_prefix
 from slipstream.drafting.registry import make_proposer
+from slipstream.planning.objective import Objective
 from slipstream.planning.planner import StepOutcome
 from slipstream.planning.step_cost import PassProfile
 from slipstream.replay.trace import VERSION, Limits, Offered, TracedRequest
@@ -21,46 +22,58 @@ class TraceRecorder:
     """Writes a trace. The free proposers are run again over every finished answer, at each of its places, so
     that it can be replayed with other plans; shared text is left out."""
 
-    def __init__(self, path: Path, limits: Limits, free: Mapping[str, Mapping[str, Any]]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        limits: Limits,
+        free: Mapping[str, Mapping[str, Any]],
+        objective: Objective = Objective.THROUGHPUT,
+    ) -> None:
         self._file = path.open("w", buffering=1)
-        self._limits = limits
+        self._limits, self._objective = limits, objective
         self._proposers = [
             make_proposer(name, {**options, **_unshared(options)}) for name, options in free.items()
         ]
         self._begun: float | None = None
-        self._arrivals: dict[str, float] = {}
+        self._arrivals: dict[str, tuple[float, int]] = {}  # when, and after how many had finished
+        self._num_finished = 0
         self._has_head = False
-        self._finished: deque[tuple[float, list[int], int]] = deque(maxlen=MAX_FINISHED)
+        self._finished: deque[tuple[tuple[float, int], list[int], int, int]] = deque(maxlen=MAX_FINISHED)
 
     def start(self, request_id: str) -> None:
         """Note that a request has arrived."""
         now = time.perf_counter()
         self._begun = self._begun or now
-        self._arrivals[request_id] = now - self._begun
+        self._arrivals[request_id] = now - self._begun, self._num_finished
 
     def record(self, outcome: StepOutcome, profile: PassProfile | None) -> None:
         """Write a step."""
         if not self._has_head:
             self._has_head = True
             told = profile.as_dict() if profile else None
-            self._write({"slipstream_trace": VERSION, "limits": asdict(self._limits), "profile": told})
+            limits = asdict(self._limits)
+            self._write(
+                {"slipstream_trace": VERSION, "limits": limits, "profile": told, "objective": self._objective}
+            )
         self._write({"step": {**asdict(outcome), "step": astuple(outcome.step)}})
 
-    def finish(self, request_id: str, tokens: Sequence[int], num_prompt_tokens: int) -> None:
+    def finish(self, request_id: str, tokens: Sequence[int], num_prompt_tokens: int, max_tokens: int) -> None:
         """Keep a finished request in memory until `write_requests`."""
-        arrived = self._arrivals.pop(request_id, None)
-        if arrived is not None and len(tokens) > num_prompt_tokens:
-            self._finished.append((arrived, list(tokens), num_prompt_tokens))
+        self._num_finished += 1
+        arrival = self._arrivals.pop(request_id, None)
+        if arrival is not None and len(tokens) > num_prompt_tokens:
+            self._finished.append((arrival, list(tokens), num_prompt_tokens, max_tokens))
 
     def write_requests(self) -> None:
         """Write the finished requests, as numbers. It takes time: call it while the engine waits."""
         while self._finished and self._has_head:
-            arrived, tokens, num_prompt_tokens = self._finished.popleft()
+            arrival, tokens, num_prompt_tokens, max_tokens = self._finished.popleft()
             offers = {
                 proposer.name: dict(self._offers(proposer, tokens, num_prompt_tokens))
                 for proposer in self._proposers
             }
-            request = TracedRequest(arrived, num_prompt_tokens, len(tokens) - num_prompt_tokens, offers)
+            num_output_tokens = len(tokens) - num_prompt_tokens
+            request = TracedRequest(*arrival, num_prompt_tokens, num_output_tokens, max_tokens, offers)
             self._write({"request": request.as_dict()})
 
     def _offers(

@@ -8,7 +8,6 @@ what steps like it took.
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
 
 import numpy as np
 
@@ -17,7 +16,8 @@ from slipstream.drafting.composer import Composer, Offer
 from slipstream.drafting.requests import RunningRequest
 from slipstream.errors import ConfigError
 from slipstream.loop import SpeculationLoop
-from slipstream.planning.planner import Planner, StepOutcome
+from slipstream.planning.objective import Objective
+from slipstream.planning.planner import Planner, Queue, StepOutcome
 from slipstream.planning.policy import Policy, VerifyAll
 from slipstream.planning.step_cost import GUESS, Step, StepCost
 from slipstream.replay.trace import Limits, Trace, TracedRequest
@@ -32,6 +32,7 @@ class SimulatedRequest(RunningRequest):
         self.traced = traced
         self.computed = 0  # prompt tokens
         self.written = 0
+        self.came = 0.0
         self._limit = max_draft_tokens
 
     @property
@@ -47,6 +48,10 @@ class SimulatedRequest(RunningRequest):
         return min(self._limit, self.remaining - 1)
 
     @property
+    def tokens_left(self) -> int:
+        return self.traced.max_tokens - self.written
+
+    @property
     def remaining(self) -> int:
         return self.traced.output_tokens - self.written
 
@@ -58,8 +63,11 @@ class SimulatedRequest(RunningRequest):
 class ReplayedProposer(Proposer):
     """Offers what a proposer offered at the same place of the same request."""
 
-    def __init__(self, name: str, requests: Sequence[TracedRequest]) -> None:
+    def __init__(
+        self, name: str, requests: Sequence[TracedRequest], on_lookups: Callable[[int], None]
+    ) -> None:
         self.name = name
+        self._on_lookups = on_lookups
         self._requests = requests
         self._lengths: dict[str, int] = {}
 
@@ -71,6 +79,7 @@ class ReplayedProposer(Proposer):
 
     def propose(self, wanted: Mapping[str, int]) -> dict[str, Draft]:
         drafts = {}
+        self._on_lookups(len(wanted))
         for request_id, max_tokens in wanted.items():
             traced, length = self._requests[int(request_id)], self._lengths[request_id]
             offered = traced.offers.get(self.name, {}).get(length - traced.prompt_tokens)
@@ -110,9 +119,9 @@ def learnt_cost(trace: Trace) -> Callable[[Step], float]:
 
 
 def drafting_seconds(trace: Trace) -> float:
-    """Return the seconds of drafting for one request in a step."""
-    per_request = [outcome.drafting / max(outcome.step.requests, 1) for outcome in trace.steps]
-    return float(np.median(per_request)) if per_request else 0.0
+    """Return the seconds of drafting for one request that is looked up."""
+    per_lookup = [outcome.drafting / outcome.lookups for outcome in trace.steps if outcome.lookups]
+    return float(np.median(per_lookup)) if per_lookup else 0.0
 
 
 def measured(trace: Trace) -> Replayed:
@@ -136,35 +145,55 @@ class Simulator:
         policy: Policy,
         cost: Callable[[Step], float],
         drafting: float,
+        closed_loop: bool = False,
     ) -> None:
-        self._limits, self._cost, self._drafting = limits, cost, drafting
+        self._limits, self._cost = limits, cost
+        self._closed_loop = closed_loop
         names = sorted({name for request in requests for name in request.offers})
-        if not names:
-            self._drafting = 0.0
-        composer = Composer([ReplayedProposer(name, requests) for name in names], WRONG + 1)
-        self.loop = SpeculationLoop(composer, policy, self._clock)
+        self._lookup = drafting / max(len(names), 1)
+        proposers = [ReplayedProposer(name, requests, self._look_up) for name in names]
+        self.loop = SpeculationLoop(Composer(proposers, WRONG + 1), policy, lambda: self._clock)
         order = sorted(range(len(requests)), key=lambda number: requests[number].arrived)
-        self._waiting = deque(SimulatedRequest(n, requests[n], limits.num_draft_tokens) for n in order)
+        self._coming = deque(SimulatedRequest(n, requests[n], limits.num_draft_tokens) for n in order)
+        self._waiting: deque[SimulatedRequest] = deque()
+        self._finished = 0
         self._running: list[SimulatedRequest] = []
         self._drafts: dict[str, Offer] = {}
         self._now = 0.0
         self._tokens = self._steps = self._drafted = self._accepted = 0
-        self._busy = self._ticks = 0.0
+        self._busy = 0.0
+        self._clock = self._drafting = 0.0  # seconds of drafting, in all and for the next step
         self._first_tokens: list[float] = []
 
-    def _clock(self) -> float:
-        """Return a time that moves on by what drafting takes, each time it is asked for."""
-        self._ticks += self._drafting * max(len(self._running), 1)
-        return self._ticks
+    def _look_up(self, requests: int) -> None:
+        """Let the time pass that a proposer takes for so many requests."""
+        self._clock += requests * self._lookup
 
     def run(self) -> Replayed:
-        while self._waiting or self._running:
-            if not self._running and self._waiting[0].traced.arrived > self._now:
-                self._now = self._waiting[0].traced.arrived
+        while self._coming or self._waiting or self._running:
+            if not self._running and not self._waiting:
+                self._now = max(self._now, self._coming[0].traced.arrived)
+            self._receive()
             self._step()
         return Replayed(
             self._tokens, self._busy, self._steps, self._drafted, self._accepted, self._first_tokens
         )
+
+    def _receive(self) -> None:
+        """Take in the requests that have come: by the clock or, in a closed loop, when those have finished
+        that had finished when they came."""
+        while self._coming:
+            traced = self._coming[0].traced
+            came = (
+                traced.finished_before <= self._finished if self._closed_loop else traced.arrived <= self._now
+            )
+            if not came:
+                return
+            if self._running:
+                self.loop.arrive()
+            request = self._coming.popleft()
+            request.came = self._now if self._closed_loop else traced.arrived
+            self._waiting.append(request)
 
     def _step(self) -> None:
         budget = self._limits.max_num_batched_tokens
@@ -178,32 +207,34 @@ class Simulator:
         context = sum(request.computed + request.written for request in self._running)
         step = Step(requests, drafted, prompt_tokens - len(prefill), context)
         seconds = self._cost(step)
-        drafting = self._drafting * len(decoding)
+        drafting = self._drafting
         self._now += seconds + drafting
         self._busy += seconds + drafting
         written = sum(self._write(request, drafts.get(request.id)) for request in decoding)
         for request in reading:
             if not request.reads_prompt:
-                self._first_tokens.append(self._now - request.traced.arrived)
+                self._first_tokens.append(self._now - request.came)
                 written += self._write(request, None)
         self._tokens += written
         self._steps += 1
         self._drafted += drafted
-        self.loop.record(StepOutcome(step, seconds, drafting, written))
+        self.loop.record(StepOutcome(step, seconds, drafting, written, 0, 0, *self.loop.promise))
         for request in [request for request in self._running if not request.remaining]:
             self._running.remove(request)
+            self._finished += 1
             self.loop.finish(request)
+        self._receive()
         alive = [request for request in self._running if not request.reads_prompt]
-        self._drafts = self.loop.draft(alive, self._next_step(context))
+        starting = min(len(self._waiting), self._limits.max_num_seqs - len(self._running))
+        queue = Queue(starting, len(self._waiting) - starting)
+        begun = self._clock
+        self._drafts = self.loop.draft(alive, self._next_step(context), queue)
+        self._drafting = self._clock - begun
 
     def _read_prompts(self, budget: int) -> list[tuple[SimulatedRequest, int]]:
         """Admit requests, and read as much of the prompts as fits."""
         read = []
-        while (
-            self._waiting
-            and self._waiting[0].traced.arrived <= self._now
-            and len(self._running) < self._limits.max_num_seqs
-        ):
+        while self._waiting and len(self._running) < self._limits.max_num_seqs:
             self._running.append(self._waiting.popleft())
         for request in self._running:
             if request.reads_prompt and budget > 0:
@@ -222,24 +253,29 @@ class Simulator:
         return count
 
     def _next_step(self, context: int) -> Step:
-        arrived = takewhile(lambda request: request.traced.arrived <= self._now, self._waiting)
         return Step.forecast(
             running=len(self._running),
             prompt_tokens=sum(request.traced.prompt_tokens - request.computed for request in self._running),
-            waiting=(request.traced.prompt_tokens for request in arrived),
+            waiting=(request.traced.prompt_tokens for request in self._waiting),
             max_running=self._limits.max_num_seqs,
             max_tokens=self._limits.max_num_batched_tokens,
             context=context,
         )
 
 
-def replay(trace: Trace, speculate: str, cost: Callable[[Step], float] | None = None) -> Replayed:
+def replay(
+    trace: Trace,
+    speculate: str,
+    cost: Callable[[Step], float] | None = None,
+    objective: Objective | None = None,
+    closed_loop: bool = False,
+) -> Replayed:
     """Run the trace's requests with `auto`, `off` or `fixed:K`, with the trace's own costs or others."""
     mode, _, tokens = speculate.partition(":")
     requests, limits = trace.requests, trace.limits
     policy: Policy = VerifyAll()
     if mode == "auto" and not tokens:
-        policy = Planner(StepCost(trace.profile or GUESS))
+        policy = Planner(StepCost(trace.profile or GUESS), objective=objective or trace.objective)
     elif mode == "off" and not tokens:
         requests = [replace(request, offers={}) for request in requests]
     elif mode == "fixed" and tokens.isdigit():
@@ -247,4 +283,4 @@ def replay(trace: Trace, speculate: str, cost: Callable[[Step], float] | None = 
     else:
         raise ConfigError(f"--policy {speculate}: write auto, off or fixed:K")
     cost = cost or learnt_cost(trace)
-    return Simulator(requests, limits, policy, cost, drafting_seconds(trace)).run()
+    return Simulator(requests, limits, policy, cost, drafting_seconds(trace), closed_loop).run()

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from slipstream.errors import ConfigError
+from slipstream.planning.objective import Objective
 from slipstream.planning.planner import StepOutcome
 from slipstream.planning.step_cost import PassProfile, Step
 
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,12 @@ class Offered:
 class TracedRequest:
     arrived: float
     """Seconds after the first request."""
+    finished_before: int
+    """Requests that had finished when it arrived."""
     prompt_tokens: int
     output_tokens: int
+    max_tokens: int
+    """The limit of its answer."""
     offers: Mapping[str, Mapping[int, Offered]]
     """By proposer, by the number of output tokens before the draft."""
 
@@ -63,6 +68,7 @@ class TracedRequest:
 class Trace:
     limits: Limits
     profile: PassProfile | None
+    objective: Objective
     steps: Sequence[StepOutcome]
     requests: Sequence[TracedRequest]
 
@@ -81,6 +87,6 @@ def read_trace(path: Path) -> Trace:
             if "step" in line
         ]
         requests = [TracedRequest.from_dict(line["request"]) for line in rest if "request" in line]
-        return Trace(Limits(**head["limits"]), profile, steps, requests)
+        return Trace(Limits(**head["limits"]), profile, Objective(head["objective"]), steps, requests)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{path}: no trace of slipstream serve --trace: {error}") from error

@@ -115,6 +115,10 @@ class _Request(RunningRequest):
         return self._prompt
 
     @property
+    def tokens_left(self) -> int:
+        return len(self._text) - self._written
+
+    @property
     def max_draft_tokens(self) -> int:
         return self._depth
 

@@ -190,6 +190,32 @@ def test_mistakes_say_what_to_write(arguments: dict[str, Any], said: str) -> Non
     assert said in str(error.value)
 
 
+def test_an_objective_beside_any_speculate() -> None:
+    config, _ = read_speculation({"speculate": {"ngram": {}}, "objective": "latency", "max_ttft_ms": 500.0})
+    assert (config.objective, config.max_ttft_ms, config.max_tpot_ms) == ("latency", 500.0, None)
+    assert config.ngram is not None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"objective": "speed"}, "'throughput', 'makespan' or 'latency'"),
+        ({"max_tpot_ms": 0.0}, "greater than 0"),
+        ({"speculate": "fixed:3", "objective": "latency"}, "is for plans of auto, not for mode fixed"),
+        ({"speculate": "off", "max_ttft_ms": 5.0}, "max_ttft_ms is for plans of auto, not for mode off"),
+        (
+            {"speculate": {"objective": "latency"}, "objective": "makespan"},
+            "objective='makespan' is given beside speculate.objective='latency'; keep one",
+        ),
+        ({"speculative_config": {"method": "ngram"}, "objective": "latency"}, "keep one of them"),
+    ],
+)
+def test_an_objective_that_means_nothing_is_refused(arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        read_speculation(arguments)
+    assert said in str(refused.value)
+
+
 def test_a_config_cannot_be_changed() -> None:
     with pytest.raises(ValueError, match="frozen"):
         NGRAM.num_draft_tokens = 3

@@ -48,6 +48,18 @@ def test_auto_is_free_proposers_and_a_planner() -> None:
     assert told.plans
 
 
+def test_a_batch_is_planned_for_its_end_and_a_server_for_throughput() -> None:
+    def told(default: str, **asked: Any) -> Settings:
+        choice = choose(read_speculation(asked)[0], Deployment("m"), None)
+        made = engine_arguments(choice, "cpu", default_objective=default)
+        return Settings.of(SimpleNamespace(additional_config=made["additional_config"]))
+
+    assert told("makespan").objective == "makespan"
+    assert told("throughput").objective == "throughput"
+    asked = told("makespan", speculate="auto", objective="latency", max_tpot_ms=50.0)
+    assert (asked.objective, asked.max_tpot_ms, asked.max_ttft_ms) == ("latency", 50.0, None)
+
+
 def test_vllms_own_drafter_is_planned_ahead(tmp_path: Path) -> None:
     asked = {"speculate": {"native": True, "drafter": {"model": write_model(tmp_path / "d")}}}
     choice = choose(read_speculation(asked)[0], Deployment("m"), None)

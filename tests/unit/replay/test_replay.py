@@ -44,7 +44,7 @@ def recorded(path: Path, repeating: bool) -> Trace:
             for _ in range(5):
                 recorder.record(StepOutcome(step, PROFILE(step.tokens), 0.0, requests), PROFILE)
     for number, text in enumerate(texts(repeating)):
-        recorder.finish(f"r{number}", text, PROMPT)
+        recorder.finish(f"r{number}", text, PROMPT, OUTPUT)
     recorder.write_requests()
     return read_trace(path)
 

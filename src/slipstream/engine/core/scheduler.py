@@ -25,7 +25,8 @@ from slipstream.engine.patches import draft_after_every_step, expose_scheduler_r
 from slipstream.engine.settings import TRACE_VARIABLE, Settings
 from slipstream.loop import SpeculationLoop
 from slipstream.methods import method_of
-from slipstream.planning.planner import Planner
+from slipstream.planning.objective import Bounds, Objective
+from slipstream.planning.planner import Planner, Queue
 from slipstream.planning.policy import VerifyAll
 from slipstream.planning.step_cost import GUESS, PassProfile, Step, StepCost
 from slipstream.replay.recorder import TraceRecorder
@@ -81,6 +82,7 @@ class VllmRequest(RunningRequest):
         if self._sampling is not self._request.sampling_params:
             self._sampling = self._request.sampling_params
             self.requested = requested_draft_tokens(self._request, scheduler.max_requested_tokens)
+            self.priority = self._request.priority
             self._limit = scheduler.num_spec_tokens
             if self.requested != AUTO:
                 self._limit = min(self._limit, self.requested)
@@ -94,11 +96,14 @@ class VllmRequest(RunningRequest):
         return self._request.num_prompt_tokens
 
     @property
+    def tokens_left(self) -> int:
+        request = self._request
+        return min(request.max_tokens - request.num_output_tokens, self._max_model_len - request.num_tokens)
+
+    @property
     def max_draft_tokens(self) -> int:
         """Return at most K, and never past the request's end, where the last token needs no draft."""
-        request = self._request
-        room = min(request.max_tokens - request.num_output_tokens, self._max_model_len - request.num_tokens)
-        return min(self._limit, room - 1)
+        return min(self._limit, self.tokens_left - 1)
 
 
 class Scheduler(StepStats, VllmScheduler):
@@ -109,6 +114,8 @@ class Scheduler(StepStats, VllmScheduler):
         self.max_requested_tokens = settings.max_requested_tokens
         self._loop: SpeculationLoop | None = None
         self._needs_planner = settings.plans
+        self._objective = Objective(settings.objective)
+        self._bounds = Bounds(_seconds(settings.max_tpot_ms), _seconds(settings.max_ttft_ms))
         self._drafter: WorkerDrafter | None = None
         self._described: dict[str, VllmRequest] = {}
         self._timer = StepTimer()
@@ -128,7 +135,7 @@ class Scheduler(StepStats, VllmScheduler):
         self.dynamic_sd_lookup = [self.num_spec_tokens] * (self.max_num_running_reqs + 1)
         if path := os.environ.get(TRACE_VARIABLE):
             limits = Limits(self.max_num_running_reqs, self.max_num_scheduled_tokens, self.num_spec_tokens)
-            self._recorder = TraceRecorder(Path(path), limits, settings.free)
+            self._recorder = TraceRecorder(Path(path), limits, settings.free, self._objective)
         draft_after_every_step()
         expose_scheduler_report()
 
@@ -159,9 +166,9 @@ class Scheduler(StepStats, VllmScheduler):
         if self._drafter is not None:
             self._drafter.executor = executor
         if self._needs_planner:
-            self._loop.policy = _make_planner(executor)
+            self._loop.policy = _make_planner(executor, self._objective, self._bounds)
             self._needs_planner = False
-        drafts = self._loop.draft(self._decoding(), self._next_step())
+        drafts = self._loop.draft(self._decoding(), self._next_step(), self._queue())
         if drafts:
             tokens = [list(draft.tokens) for draft in drafts.values()]
             super().update_draft_token_ids(DraftTokenIds(list(drafts), tokens))
@@ -177,6 +184,11 @@ class Scheduler(StepStats, VllmScheduler):
             else:
                 described.update(self)
             yield described
+
+    def _queue(self) -> Queue:
+        places = max(self.max_num_running_reqs - len(self.running), 0)
+        starting = min(len(self.waiting), places)
+        return Queue(starting, len(self.waiting) - starting)
 
     def _next_step(self) -> Step:
         return Step.forecast(
@@ -216,13 +228,15 @@ class Scheduler(StepStats, VllmScheduler):
         assert self._loop is not None
         drafts = output.scheduled_spec_decode_tokens
         requested = sum(len(drafts.get(request_id, ())) for request_id in self._loop.state.requested)
-        if outcome := self._timer.begin_step(now, self._describe(output), requested):
+        if outcome := self._timer.begin_step(now, self._describe(output), self._loop.promise, requested):
             self._loop.record(outcome)
             policy = self._loop.policy
             self._trace("record", outcome, policy.cost.profile if isinstance(policy, Planner) else None)
 
     def add_request(self, request: Any) -> None:
         self._trace("start", request.request_id)
+        if self._loop is not None and self.running:
+            self._loop.arrive()
         super().add_request(request)
 
     def _trace(self, call: str, *arguments: Any) -> None:
@@ -250,7 +264,13 @@ class Scheduler(StepStats, VllmScheduler):
 
     def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         described = self._described.pop(request.request_id, None)
-        self._trace("finish", request.request_id, request.all_token_ids, request.num_prompt_tokens)
+        self._trace(
+            "finish",
+            request.request_id,
+            request.all_token_ids,
+            request.num_prompt_tokens,
+            request.max_tokens,
+        )
         if described is not None:
             try:
                 assert self._loop is not None
@@ -266,7 +286,7 @@ class Scheduler(StepStats, VllmScheduler):
         return {**self._loop.report(), **ours}
 
 
-def _make_planner(executor: Any) -> Planner:
+def _make_planner(executor: Any, objective: Objective, bounds: Bounds) -> Planner:
     """Make a planner from what the workers measured at their start, if they are ours."""
     try:
         measured: Any = next(found for found in executor.collective_rpc("pass_profile") if found)
@@ -274,7 +294,11 @@ def _make_planner(executor: Any) -> Planner:
     except Exception:
         logger.warning("the workers tell no profile of their passes; it will be learnt from the steps")
         profile, drafter_pass = GUESS, 0.0
-    return Planner(StepCost(profile), drafter_pass or profile.seconds[0] / 10)
+    return Planner(StepCost(profile), drafter_pass or profile.seconds[0] / 10, objective, bounds)
+
+
+def _seconds(milliseconds: float | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000
 
 
 def _tenant(request: Any, share: str) -> str | None:

@@ -3,6 +3,7 @@
 import logging
 from typing import Any
 
+from slipstream.loop import NO_PROMISE, Promise
 from slipstream.planning.planner import StepOutcome
 from slipstream.planning.step_cost import Step
 
@@ -47,22 +48,25 @@ class StepTimer:
         """From when to when there was drafting since the last step was scheduled, by `time.perf_counter`."""
         self._begun: float | None = None
         self._step = Step(0)
+        self._promise = NO_PROMISE
         self._drafting_before = 0.0  # seconds of drafting for the step under way
         self._requested_drafts = 0
         self._tokens = 0
         self._requested_accepted = 0
 
-    def begin_step(self, now: float, step: Step, requested_drafts: int) -> StepOutcome | None:
+    def begin_step(
+        self, now: float, step: Step, promise: Promise, requested_drafts: int
+    ) -> StepOutcome | None:
         """Return what came of the step before, unless the engine waited in between."""
         drafting = sum(ended - begun for begun, ended in self.drafting)
         outcome = None
         if self._begun is not None:
             outcome = StepOutcome(
                 self._step, now - self._begun - drafting, self._drafting_before, self._tokens,
-                self._requested_drafts, self._requested_accepted,
+                self._requested_drafts, self._requested_accepted, *self._promise,
             )  # fmt: skip
         self._begun = now if step.tokens else None
-        self._step, self._requested_drafts = step, requested_drafts
+        self._step, self._promise, self._requested_drafts = step, promise, requested_drafts
         self._drafting_before, self.drafting = drafting, []
         return outcome
 

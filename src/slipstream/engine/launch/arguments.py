@@ -18,7 +18,10 @@ STEPS_VARIABLE = "SLIPSTREAM_STEPS"  # the file that the timed worker writes
 
 
 def engine_arguments(
-    choice: ResolvedSpeculation, platform: str, additional_config: Mapping[str, Any] | None = None
+    choice: ResolvedSpeculation,
+    platform: str,
+    additional_config: Mapping[str, Any] | None = None,
+    default_objective: str = "throughput",
 ) -> dict[str, Any]:
     """Return what Slipstream adds to the user's arguments; nothing at all without speculation."""
     ours: dict[str, Any] = {}
@@ -37,11 +40,14 @@ def engine_arguments(
         ours["additional_config"] = {**(additional_config or {}), **asked.as_dict()}
     if choice.composes:
         ours["worker_cls"] = CPU_WORKER if platform == "cpu" else GPU_WORKER
-        ours["additional_config"] = {**(additional_config or {}), **settings(choice).as_dict()}
+        ours["additional_config"] = {
+            **(additional_config or {}),
+            **settings(choice, default_objective).as_dict(),
+        }
     return ours
 
 
-def settings(choice: ResolvedSpeculation) -> Settings:
+def settings(choice: ResolvedSpeculation, default_objective: str = "throughput") -> Settings:
     """Return what the scheduler and the workers are told."""
     ours = choice.drafter_checkpoint if choice.method and method_of(choice.method).implementation else None
     return Settings(
@@ -50,6 +56,9 @@ def settings(choice: ResolvedSpeculation) -> Settings:
         drafter_folder=str(ours.folder) if ours else "",
         plans=choice.plans,
         max_requested_tokens=choice.max_requested_tokens,
+        objective=choice.objective or default_objective,
+        max_tpot_ms=choice.max_tpot_ms,
+        max_ttft_ms=choice.max_ttft_ms,
         share=choice.share,
     )
 

@@ -29,7 +29,7 @@ def start_llm(
     deployment: Deployment, examination: Examination, arguments: Mapping[str, Any], notes: Sequence[str]
 ) -> "LLM":
     """Return a running `vllm.LLM`."""
-    with _prepared(deployment, examination, notes) as ours:
+    with _prepared(deployment, examination, notes, "makespan") as ours:
         from vllm import LLM
 
         # vLLM's LLM drops its statistics by default, and `get_metrics` would fail.
@@ -48,7 +48,7 @@ def start_server(
     """Run `vllm serve` in this process with the chosen speculation; returns when the server stops. The share
     `shadow` of its greedy requests is written again without speculation, and compared; a `trace` of the run,
     as numbers, goes to that file."""
-    with _prepared(deployment, examination, notes) as ours:
+    with _prepared(deployment, examination, notes, "throughput") as ours:
         os.environ[SHADOW_VARIABLE] = str(shadow)
         if trace:
             os.environ[TRACE_VARIABLE] = os.path.abspath(trace)
@@ -57,7 +57,7 @@ def start_server(
 
 @contextmanager
 def _prepared(
-    deployment: Deployment, examination: Examination, notes: Sequence[str]
+    deployment: Deployment, examination: Examination, notes: Sequence[str], default_objective: str
 ) -> Iterator[dict[str, Any]]:
     """Everything set for vLLM to start, and said; gives what Slipstream adds to vLLM's arguments.
 
@@ -69,7 +69,7 @@ def _prepared(
     report_choice(choice, examination.warned, process_environment, [*notes, *done])
     with environment.applied(process_environment), when_configured(report_engine):
         register()
-        yield engine_arguments(choice, platform, deployment.additional_config)
+        yield engine_arguments(choice, platform, deployment.additional_config, default_objective)
 
 
 def ask_vllm(flags: Sequence[str]) -> Deployment | None:

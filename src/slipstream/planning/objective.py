@@ -1,0 +1,119 @@
+"""What a plan is judged by: how much a token of each request is worth, and who waits for the step.
+
+The optimizer takes the plan with most worth per second, where a token of an average request is worth 1:
+
+    throughput  every token is worth the same
+    makespan    a token is worth what it takes off the time until all requests are done (`makespan_worth`)
+    latency     as throughput; requests that wait for their first token count as much as those that write,
+                drafts may make a step they wait for only a little longer, and `priority` counts
+
+docs/objective.md derives them.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.planning.thresholds import THRESHOLDS
+
+Floats = NDArray[np.float64]
+
+SCENARIOS = 16  # of how a batch ends
+MAX_SAMPLES = 4096  # of all requests in all scenarios
+MAX_PRIORITY = 4  # levels that are told apart
+
+_RANDOM = np.random.default_rng(0)  # the same in every process
+_NORMAL = _RANDOM.standard_normal(MAX_SAMPLES)
+_EXPONENTIAL = _RANDOM.standard_exponential(MAX_SAMPLES)
+
+
+class Objective(StrEnum):
+    THROUGHPUT = "throughput"
+    MAKESPAN = "makespan"
+    LATENCY = "latency"
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Seconds that an operator asks the planner to keep, where the engine without drafts keeps them."""
+
+    per_token: float | None = None
+    first_token: float | None = None
+
+
+def makespan_worth(tokens_left: Floats, pace: Floats, end_rate: float, step_seconds: Floats) -> Floats:
+    """Return what a token of each request takes off the time until all are done, in units of the average.
+
+    A request that ends a token earlier is missing from the last step it would have been in. If that step
+    holds m requests, it takes `step_seconds[m] - step_seconds[m - 1]` less: little if many others are still
+    running, a whole step if it is the last. Who will run how long is drawn: `tokens_left` are limits, each
+    token ends the text with probability `end_rate`, and a request writes `pace` tokens per step, about.
+
+    The worth of a request that is late is an average one's at most: to end the batch sooner, all that are as
+    late must be faster, not only those that can be drafted for.
+    """
+    count = len(tokens_left)
+    scenarios = max(min(SCENARIOS, MAX_SAMPLES // count), 1)
+    shape = scenarios, count
+    left = np.broadcast_to(tokens_left, shape)
+    drawn = np.resize(_EXPONENTIAL, shape)
+    if end_rate > 0:
+        left = np.minimum(left, drawn / end_rate)
+    steps = left / pace
+    spread = np.sqrt(THRESHOLDS.progress_variance * (pace - 1) * steps)
+    steps = np.clip(steps + spread * np.resize(_NORMAL, shape), 1, left)
+    running = np.array([count - np.searchsorted(np.sort(row), row - 0.5) for row in steps])
+    saved = np.diff(step_seconds)[running - 1].mean(0)
+    worth: Floats = np.minimum(saved * count / step_seconds[count], 1.0)
+    return worth
+
+
+def priority_worth(priority: int) -> float:
+    """Return what a token of a request with vLLM's `priority` is worth: half for every level less urgent."""
+    return 2.0 ** -max(min(priority, MAX_PRIORITY), -MAX_PRIORITY)
+
+
+class Traffic:
+    """Counts who comes and who ends, fading: whether a request that ends is followed by another, and how
+    likely a token is to be its text's last."""
+
+    def __init__(self) -> None:
+        self._arrived = 0.0  # while others were running
+        self._finished = 0.0
+        self._ended = 0.0  # before their limits
+        self._tokens = 0.0
+        self.newcomers = 0.0
+        """In a step, that come while others are running."""
+        self.prompt_seconds = 0.0
+        """Of a step with prompts."""
+
+    def arrive(self) -> None:
+        """Note a request that comes while others are running."""
+        self._arrived += 1
+        self.newcomers += 1 / THRESHOLDS.newcomer_memory
+
+    def record(self, seconds: float, has_prompts: bool) -> None:
+        """Note a step."""
+        self.newcomers *= 1 - 1 / THRESHOLDS.newcomer_memory
+        if has_prompts:
+            weight = THRESHOLDS.prompt_rate if self.prompt_seconds else 1.0
+            self.prompt_seconds += weight * (seconds - self.prompt_seconds)
+
+    def finish(self, tokens: int, at_limit: bool) -> None:
+        keep = 1 - 1 / THRESHOLDS.traffic_memory
+        self._arrived *= keep
+        self._finished = keep * self._finished + 1
+        self._ended = keep * self._ended + (not at_limit)
+        self._tokens = keep * self._tokens + tokens
+
+    @property
+    def refill(self) -> float:
+        """Return the share of finished requests that another one follows."""
+        return min(self._arrived / (self._finished + 1), 1.0)
+
+    @property
+    def end_rate(self) -> float:
+        """Return the probability that a token ends its text."""
+        return self._ended / self._tokens if self._tokens else 0.0
