@@ -1,6 +1,6 @@
 """Offline batches, as `llm.generate(prompts)` runs them: `auto` and fixed K against bare vLLM, interleaved.
 
-    python benchmarks/batches.py MODEL --dtype bfloat16 --workload chat --batch 32 > FILE
+    python benchmarks/batches.py MODEL --dtype bfloat16 --workload chat --batch 32 --out FILE
 
 Every arm is an engine of its own in a process of its own; one runs while the others wait. All requests of a
 batch are there from the start and have the same limit, so the batch is done when the slowest of them is:
@@ -23,7 +23,7 @@ from slipstream.reporting.run_metadata import about_this_run
 from slipstream.workloads.loading import load_workload
 
 BARE = "bare"
-PAUSE = 0.5  # seconds between arms, until threads that wait for work sleep
+PAUSE, TRACE_PAUSE = 0.5, 3.0  # seconds between arms, until threads that wait for work sleep
 
 
 def main() -> None:
@@ -36,26 +36,29 @@ def main() -> None:
     parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("--spread", type=float, default=0.0)
     parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--trace", type=Path, help="folder: record every arm but bare")
     parser.add_argument("--seqs", type=int, default=64)
     options = parser.parse_args()
     names = options.arms.split(",")
     arms = {name: Arm(name, options) for name in names}
+    pause = TRACE_PAUSE if options.trace else PAUSE
     cells = []
     for workload in options.workload or ["chat"]:
         loaded = load_workload(workload, options.max_tokens, options.model).spread(options.spread)
         for size in options.batch or [32]:
-            cells.append(measure(arms, options.rounds, workload, size, loaded.requests))
+            cells.append(measure(arms, options.rounds, pause, loaded.name, size, loaded.requests))
             sys.stderr.write(line(cells[-1]) + "\n")
+            shown = {name: str(value) for name, value in vars(options).items() if name != "model"}
+            found = {"about": about_this_run(), "options": shown, "cells": cells}
+            options.out.write_text(json.dumps(found, indent=1) + "\n")
     for arm in arms.values():
         arm.close()
-    shown = {name: str(value) for name, value in vars(options).items() if name != "model"}
-    sys.stdout.write(
-        json.dumps({"about": about_this_run(), "options": shown, "cells": cells}, indent=1) + "\n"
-    )
 
 
-def measure(arms: dict[str, "Arm"], rounds: int, workload: str, size: int, requests: Any) -> dict[str, Any]:
+def measure(
+    arms: dict[str, "Arm"], rounds: int, pause: float, workload: str, size: int, requests: Any
+) -> dict[str, Any]:
     """Run `rounds` batches with every arm, in turn first, and one before to warm up."""
     source = cycle(requests)
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in arms}
@@ -64,7 +67,7 @@ def measure(arms: dict[str, "Arm"], rounds: int, workload: str, size: int, reque
         order = list(arms)[number % len(arms) :] + list(arms)[: number % len(arms)]
         for name in order:
             found = arms[name].run(batch)
-            time.sleep(PAUSE)
+            time.sleep(pause)
             if number:
                 runs[name].append(found)
     cell: dict[str, Any] = {"workload": workload, "batch": size, "seconds": {}, "tokens": {}, "speedup": {}}
@@ -126,15 +129,16 @@ class Arm:
 
 def engine(name: str, model: str, dtype: str, seqs: str) -> None:
     """Run batches as they come in."""
-    from vllm import LLM, SamplingParams
+    from vllm import SamplingParams
 
     import slipstream
 
     arguments: dict[str, Any] = {
         "dtype": dtype, "enforce_eager": True, "max_model_len": 2048, "max_num_seqs": int(seqs),
-        "kv_cache_memory_bytes": 1 << 30, "enable_prefix_caching": False, "disable_log_stats": True,
+        "kv_cache_memory_bytes": 1 << 30, "disable_log_stats": True,
     }  # fmt: skip
-    llm = LLM(model, **arguments) if name == BARE else slipstream.LLM(model, speculate=name, **arguments)
+    # With `off` it is vLLM as it is, but with the same threads and libraries for all arms.
+    llm = slipstream.LLM(model, speculate="off" if name == BARE else name, **arguments)
     sys.stdout.write('ANSWER {"ready": true}\n')
     sys.stdout.flush()
     before = {"draft_tokens": 0, "accepted_tokens": 0}

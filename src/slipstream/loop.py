@@ -94,9 +94,9 @@ class SpeculationLoop:
     def record(self, outcome: StepOutcome) -> None:
         self.policy.record(outcome)
 
-    def arrive(self) -> None:
-        """Note a request that comes while others are running."""
-        self.policy.arrive()
+    def arrive(self, others_run: bool) -> None:
+        """Note a request that comes, while others are running or not."""
+        self.policy.arrive(others_run)
 
     def finish(self, request: RunningRequest) -> None:
         """Score its last drafts, and forget it."""

@@ -3,7 +3,8 @@
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import NoneType
 from typing import Any
 
 import pytest
@@ -73,6 +74,14 @@ def tokens_of(drafts: Mapping[str, Any]) -> dict[str, list[int]]:
     return {request: list(draft.tokens) for request, draft in drafts.items()}
 
 
+def values_in(content: Any) -> Iterator[Any]:
+    if isinstance(content, dict | list | tuple):
+        for part in content.values() if isinstance(content, dict) else content:
+            yield from values_in(part)
+    else:
+        yield content
+
+
 def test_a_whole_life() -> None:
     """With the real proposers and the real planner: a text that repeats itself is drafted, verified, recorded
     and forgotten."""
@@ -90,7 +99,9 @@ def test_a_whole_life() -> None:
         request.text += right[: len(accepted) + 1]
         written += len(accepted) + 1
         loop.record(StepOutcome(Step(1, len(accepted)), 0.02, 0.0, len(accepted) + 1))
+    planner.record_lookups(1, 1e-5, 1, 0.5)
     report = loop.report()
+    assert {type(value) for value in values_in(report)} <= {int, float, str, bool, NoneType}, "for msgpack"
     assert steps < 40
     assert report["accepted_tokens"]["ngram"] > 60
     assert report["planner"]["steps"] == steps

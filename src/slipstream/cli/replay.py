@@ -22,6 +22,17 @@ def replay(
             show_default=False,
         ),
     ] = None,
+    objective: Annotated[
+        str | None,
+        typer.Option(help="throughput, makespan or latency, for auto.", show_default="as recorded"),
+    ] = None,
+    closed_loop: Annotated[
+        bool,
+        typer.Option(
+            help="Requests come when as many others have finished as when they came, as with clients that "
+            "wait for their answers. Default: at the time they came."
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
     """Replay a recorded run under another policy or another cost, in seconds.
@@ -31,7 +42,9 @@ def replay(
 
     [dim]slipstream replay run.jsonl --policy auto --policy fixed:4 --policy off[/]
     """
+    from slipstream.errors import ConfigError
     from slipstream.planning.cost import CostCurve
+    from slipstream.planning.objective import Objective
     from slipstream.planning.step_cost import Step
     from slipstream.replay.simulator import measured
     from slipstream.replay.simulator import replay as simulate
@@ -45,7 +58,18 @@ def replay(
         return curve.step(step.requests, step.drafts / max(step.requests, 1)) + curve.prefill(step.prefill)
 
     recorded = measured(content)
-    found = {name: simulate(content, name, seconds if curve else None) for name in policy or ["auto", "off"]}
+    if objective is not None and objective not in list(Objective):
+        raise ConfigError(f"--objective {objective}: write {', '.join(Objective)}")
+    found = {
+        name: simulate(
+            content,
+            name,
+            seconds if curve else None,
+            Objective(objective) if objective else None,
+            closed_loop,
+        )
+        for name in policy or ["auto", "off"]
+    }
     if as_json:
         rows = {
             name: {

@@ -80,7 +80,8 @@ class Traffic:
     likely a token is to be its text's last."""
 
     def __init__(self) -> None:
-        self._arrived = 0.0  # while others were running
+        self._places = 0  # of requests that have ended and that no other has followed
+        self._followed = 0.0
         self._finished = 0.0
         self._ended = 0.0  # before their limits
         self._tokens = 0.0
@@ -89,10 +90,15 @@ class Traffic:
         self.prompt_seconds = 0.0
         """Of a step with prompts."""
 
-    def arrive(self) -> None:
-        """Note a request that comes while others are running."""
-        self._arrived += 1
+    def arrive(self, others_run: bool) -> None:
+        """Note a request. The requests of a batch come together, and follow none that has ended."""
+        if not others_run:
+            self._places = 0
+            return
         self.newcomers += 1 / THRESHOLDS.newcomer_memory
+        if self._places:
+            self._places -= 1
+            self._followed += 1
 
     def record(self, seconds: float, has_prompts: bool) -> None:
         """Note a step."""
@@ -103,7 +109,8 @@ class Traffic:
 
     def finish(self, tokens: int, at_limit: bool) -> None:
         keep = 1 - 1 / THRESHOLDS.traffic_memory
-        self._arrived *= keep
+        self._places += 1
+        self._followed *= keep
         self._finished = keep * self._finished + 1
         self._ended = keep * self._ended + (not at_limit)
         self._tokens = keep * self._tokens + tokens
@@ -111,7 +118,7 @@ class Traffic:
     @property
     def refill(self) -> float:
         """Return the share of finished requests that another one follows."""
-        return min(self._arrived / (self._finished + 1), 1.0)
+        return min(self._followed / (self._finished + 1), 1.0)
 
     @property
     def end_rate(self) -> float:

@@ -270,7 +270,7 @@ class Planner:
         expected = sum(sum(offers[request][:k]) for request, k in chosen.items() if k)
         gain = float(gains[count])
         average = gain / expected if expected else 1.0
-        lost = baseline.worth * (float(seconds[count]) + drafter.seconds - seconds[0]) / seconds[0]
+        lost = baseline.worth * float((seconds[count] + drafter.seconds - seconds[0]) / seconds[0])
         self._net_share = max(gain - lost, 0.0) / gain if gain else 0.0
         offered = settled + len(likeliest)
         return self._keep(state, chosen, offered, expected, float(seconds[count]), drafter, why, average)
@@ -331,17 +331,9 @@ class Planner:
             return NO_WORTH
         refill = self.traffic.refill
         left, pace = np.array(list(state.outlook.values()), float).T
-        seconds = self._seconds_by_requests(state.step, len(left))
+        seconds = np.concatenate(([0.0], self.cost.profile.of_each(1, len(left))))
         worth = refill + (1 - refill) * makespan_worth(left, pace, self.traffic.end_rate, seconds)
         return dict(zip(state.outlook, worth.tolist(), strict=True))
-
-    def _seconds_by_requests(self, step: Step, most: int) -> Floats:
-        """Return the seconds of steps of 0, 1, ... `most` requests without drafts; never falling."""
-        places = [place for place in SCALE if place < most] + [most]
-        context = step.context // max(step.requests, 1)
-        seconds = [0.0, *(self.cost.bare(Step(place, context=context * place)) for place in places[1:])]
-        each: Floats = np.maximum.accumulate(np.interp(np.arange(most + 1), places, seconds))
-        return each
 
     def _baseline(self, state: StepState, worth: Mapping[str, float]) -> Baseline:
         step = state.step
@@ -367,9 +359,9 @@ class Planner:
             limits.append(self.bounds.first_token - prompt)
         return min(limits)
 
-    def arrive(self) -> None:
-        """Note a request that comes while others are running."""
-        self.traffic.arrive()
+    def arrive(self, others_run: bool) -> None:
+        """Note a request that comes, while others are running or not."""
+        self.traffic.arrive(others_run)
 
     def finish(self, tokens: int, at_limit: bool) -> None:
         """Note that a request has ended after so many tokens, at its limit or before."""
@@ -411,6 +403,7 @@ class Planner:
         places = [place for place in SCALE if place <= most]
         seconds = self.cost.by_drafts(step, most)
         return {
+            "objective": str(self.objective),
             "requests": step.requests,
             "context": step.context,
             "step_seconds": [[place, float(seconds[place])] for place in places],

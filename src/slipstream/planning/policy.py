@@ -35,7 +35,7 @@ class Policy(Protocol):
 
     def record(self, outcome: StepOutcome) -> None: ...
 
-    def arrive(self) -> None: ...
+    def arrive(self, others_run: bool) -> None: ...
 
     def finish(self, tokens: int, at_limit: bool) -> None: ...
 
@@ -74,7 +74,7 @@ class VerifyAll:
     def record(self, outcome: StepOutcome) -> None:
         pass
 
-    def arrive(self) -> None:
+    def arrive(self, others_run: bool) -> None:
         pass
 
     def finish(self, tokens: int, at_limit: bool) -> None:

@@ -36,15 +36,20 @@ class TraceRecorder:
         ]
         self._begun: float | None = None
         self._arrivals: dict[str, tuple[float, int]] = {}  # when, and after how many had finished
+        self._cached: dict[str, int] = {}
         self._num_finished = 0
         self._has_head = False
-        self._finished: deque[tuple[tuple[float, int], list[int], int, int]] = deque(maxlen=MAX_FINISHED)
+        self._finished: deque[tuple[tuple[float, int], list[int], int, int, int]] = deque(maxlen=MAX_FINISHED)
 
     def start(self, request_id: str) -> None:
         """Note that a request has arrived."""
         now = time.perf_counter()
         self._begun = self._begun or now
         self._arrivals[request_id] = now - self._begun, self._num_finished
+
+    def begin(self, request_id: str, num_cached_tokens: int) -> None:
+        """Note how much of a request's prompt the prefix cache has, when it is scheduled first."""
+        self._cached[request_id] = num_cached_tokens
 
     def record(self, outcome: StepOutcome, profile: PassProfile | None) -> None:
         """Write a step."""
@@ -57,23 +62,32 @@ class TraceRecorder:
             )
         self._write({"step": {**asdict(outcome), "step": astuple(outcome.step)}})
 
-    def finish(self, request_id: str, tokens: Sequence[int], num_prompt_tokens: int, max_tokens: int) -> None:
+    def finish(
+        self,
+        request_id: str,
+        tokens: Sequence[int],
+        num_prompt_tokens: int,
+        max_tokens: int,
+    ) -> None:
         """Keep a finished request in memory until `write_requests`."""
         self._num_finished += 1
         arrival = self._arrivals.pop(request_id, None)
+        num_cached_tokens = self._cached.pop(request_id, 0)
         if arrival is not None and len(tokens) > num_prompt_tokens:
-            self._finished.append((arrival, list(tokens), num_prompt_tokens, max_tokens))
+            self._finished.append((arrival, list(tokens), num_prompt_tokens, num_cached_tokens, max_tokens))
 
     def write_requests(self) -> None:
         """Write the finished requests, as numbers. It takes time: call it while the engine waits."""
         while self._finished and self._has_head:
-            arrival, tokens, num_prompt_tokens, max_tokens = self._finished.popleft()
+            arrival, tokens, num_prompt_tokens, num_cached_tokens, max_tokens = self._finished.popleft()
             offers = {
                 proposer.name: dict(self._offers(proposer, tokens, num_prompt_tokens))
                 for proposer in self._proposers
             }
             num_output_tokens = len(tokens) - num_prompt_tokens
-            request = TracedRequest(*arrival, num_prompt_tokens, num_output_tokens, max_tokens, offers)
+            request = TracedRequest(
+                *arrival, num_prompt_tokens, num_cached_tokens, num_output_tokens, max_tokens, offers
+            )
             self._write({"request": request.as_dict()})
 
     def _offers(

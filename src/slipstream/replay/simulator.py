@@ -30,7 +30,7 @@ class SimulatedRequest(RunningRequest):
     def __init__(self, number: int, traced: TracedRequest, max_draft_tokens: int) -> None:
         super().__init__(str(number))
         self.traced = traced
-        self.computed = 0  # prompt tokens
+        self.computed = traced.cached_tokens  # prompt tokens
         self.written = 0
         self.came = 0.0
         self._limit = max_draft_tokens
@@ -189,8 +189,7 @@ class Simulator:
             )
             if not came:
                 return
-            if self._running:
-                self.loop.arrive()
+            self.loop.arrive(bool(self._running))
             request = self._coming.popleft()
             request.came = self._now if self._closed_loop else traced.arrived
             self._waiting.append(request)

@@ -4,6 +4,7 @@ It holds numbers only, no token and no text. Every line is a JSON object; the fi
 others are steps and finished requests, in the order in which they ended.
 """
 
+import gzip
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -42,6 +43,8 @@ class TracedRequest:
     finished_before: int
     """Requests that had finished when it arrived."""
     prompt_tokens: int
+    cached_tokens: int
+    """Of its prompt, that were in the prefix cache."""
     output_tokens: int
     max_tokens: int
     """The limit of its answer."""
@@ -74,9 +77,11 @@ class Trace:
 
 
 def read_trace(path: Path) -> Trace:
-    """Read a trace; a last line that is cut off, because the server was killed, is left out."""
+    """Read a trace, compressed (.gz) or not; a last line that is cut off, because the server was killed, is
+    left out."""
     try:
-        lines = path.read_text().split("\n")[:-1]
+        content = gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_text()
+        lines = content.split("\n")[:-1]
         head, *rest = [json.loads(line) for line in lines]
         if head.get("slipstream_trace") != VERSION:
             raise ValueError(f"it begins with {str(head)[:60]}")

@@ -91,7 +91,7 @@ def test_with_requests_that_follow_each_other_it_is_throughput() -> None:
     planner = planner_for(Objective.MAKESPAN)
     for _ in range(100):
         planner.finish(10, at_limit=True)
-        planner.arrive()
+        planner.arrive(others_run=True)
     assert planner.traffic.refill > 0.9
     assert len(plan_for(planner, state(LEFT))) == 8
 
@@ -110,7 +110,7 @@ def test_newcomers_wait_little_longer_for_latency() -> None:
     planner = planner_for(Objective.LATENCY)
     for _ in range(30):
         planner.record(StepOutcome(Step(8), 0.12, 0.0, 8))
-        planner.arrive()
+        planner.arrive(others_run=True)
         planner.record(StepOutcome(Step(8, 0, 48), 0.6, 0.0, 8))
     plan = planner.plan(state(LEFT), {request: [0.9, 0.9] for request in LEFT})
     assert plan.verified == 2
@@ -158,9 +158,21 @@ def test_traffic() -> None:
     assert traffic.refill == 0
     for _ in range(50):
         traffic.finish(100, at_limit=True)
-        traffic.arrive()
+        traffic.arrive(others_run=True)
     assert traffic.end_rate < 0.001
     assert 0.9 < traffic.refill <= 1
+
+
+def test_a_batch_that_comes_one_by_one_follows_nobody() -> None:
+    """vLLM begins with the first request of a batch while the others are still being sent."""
+    traffic = Traffic()
+    for _ in range(3):
+        traffic.arrive(others_run=False)
+        for _ in range(31):
+            traffic.arrive(others_run=True)
+        for _ in range(32):
+            traffic.finish(64, at_limit=True)
+        assert traffic.refill == 0
 
 
 def test_the_guard_judges_by_worth() -> None:

@@ -1,5 +1,6 @@
 """Traces hold numbers only, and are replayed with the engine's own loop and planner."""
 
+import gzip
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -134,3 +135,24 @@ def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
     assert len(read_trace(tmp_path / "trace").requests) == len(trace.requests) - 1, "cut off by a kill"
     with pytest.raises(ConfigError, match="auto, off or fixed:K"):
         replay(trace, "fixed")
+
+
+def test_a_closed_loop_is_as_busy_whatever_the_policy(tmp_path: Path) -> None:
+    """Two requests at a time, each after another has finished: none comes sooner, and none later."""
+    trace = recorded(tmp_path / "trace", repeating=True)
+    requests = [
+        replace(request, arrived=float(number), finished_before=max(number - 1, 0))
+        for number, request in enumerate(trace.requests)
+    ]
+    trace = replace(trace, requests=requests)
+    for policy in ("off", "fixed:4"):
+        by_clock, closed = replay(trace, policy), replay(trace, policy, closed_loop=True)
+        assert by_clock.tokens == closed.tokens == 8 * OUTPUT
+        assert max(closed.first_token_seconds) < 0.1, "nobody waits long"
+    assert replay(trace, "fixed:4", closed_loop=True).seconds < replay(trace, "off", closed_loop=True).seconds
+
+
+def test_a_compressed_trace(tmp_path: Path) -> None:
+    trace = recorded(tmp_path / "trace", repeating=True)
+    (tmp_path / "trace.gz").write_bytes(gzip.compress((tmp_path / "trace").read_bytes()))
+    assert read_trace(tmp_path / "trace.gz") == trace

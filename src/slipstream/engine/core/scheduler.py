@@ -216,6 +216,8 @@ class Scheduler(StepStats, VllmScheduler):
         now = time.perf_counter()
         output = super().schedule(*args, **kwargs)
         output.slipstream_drafted = self._timer.drafting
+        for new in output.scheduled_new_reqs:
+            self._trace("begin", new.req_id, new.num_computed_tokens)
         if self._loop is not None:
             try:
                 self._record(now, output)
@@ -235,8 +237,8 @@ class Scheduler(StepStats, VllmScheduler):
 
     def add_request(self, request: Any) -> None:
         self._trace("start", request.request_id)
-        if self._loop is not None and self.running:
-            self._loop.arrive()
+        if self._loop is not None:
+            self._loop.arrive(bool(self.running))
         super().add_request(request)
 
     def _trace(self, call: str, *arguments: Any) -> None:
