@@ -56,7 +56,8 @@ def _state(planner: Mapping[str, Any]) -> Text:
         won = "wins" if gain >= 0 else "loses"
         text.append(f"speculating; a step with drafts {won} {abs(gain):.2f} steps of bare vLLM", "bold")
     text.append(
-        f"\n{planner['steps']} steps, {planner['tokens_per_second']:.0f} tokens/s recently, "
+        f"\nplanned for {planner['objective']}; {planner['steps']} steps, "
+        f"{planner['tokens_per_second']:.0f} tokens/s recently, "
         f"{planner['pauses']} pauses, {planner['tried_share']:.1%} of the time spent on trying out",
         "dim",
     )
