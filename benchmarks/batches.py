@@ -2,9 +2,11 @@
 
     python benchmarks/batches.py MODEL --dtype bfloat16 --workload chat --batch 32 --out FILE
 
-Every arm is an engine of its own in a process of its own; one runs while the others wait. All requests of a
-batch are there from the start and have the same limit, so the batch is done when the slowest of them is:
-tokens/s are the batch's tokens over that time.
+Every arm is an engine of its own in a process of its own. All work on the same batch and take turns of about
+a second, between two steps: on a shared machine the speed of memory changes within seconds, and batches one
+after the other were seen to scatter by a quarter. In an arm's process the clock stands still while it waits,
+for its planner too. All requests of a batch are there from the start and have the same limit, so the batch is
+done when the slowest of them is: tokens/s are the batch's tokens over that time.
 """
 
 import argparse
@@ -14,6 +16,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
@@ -23,7 +26,8 @@ from slipstream.reporting.run_metadata import about_this_run
 from slipstream.workloads.loading import load_workload
 
 BARE = "bare"
-PAUSE, TRACE_PAUSE = 0.5, 3.0  # seconds between arms, until threads that wait for work sleep
+PAUSED = {"paused": True}
+TURN = 1.0  # seconds; a turn ends with the step that goes beyond
 
 
 def main() -> None:
@@ -42,12 +46,11 @@ def main() -> None:
     options = parser.parse_args()
     names = options.arms.split(",")
     arms = {name: Arm(name, options) for name in names}
-    pause = TRACE_PAUSE if options.trace else PAUSE
     cells = []
     for workload in options.workload or ["chat"]:
         loaded = load_workload(workload, options.max_tokens, options.model).spread(options.spread)
         for size in options.batch or [32]:
-            cells.append(measure(arms, options.rounds, pause, loaded.name, size, loaded.requests))
+            cells.append(measure(arms, options.rounds, loaded.name, size, loaded.requests))
             sys.stderr.write(line(cells[-1]) + "\n")
             shown = {name: str(value) for name, value in vars(options).items() if name != "model"}
             found = {"about": about_this_run(), "options": shown, "cells": cells}
@@ -56,18 +59,14 @@ def main() -> None:
         arm.close()
 
 
-def measure(
-    arms: dict[str, "Arm"], rounds: int, pause: float, workload: str, size: int, requests: Any
-) -> dict[str, Any]:
-    """Run `rounds` batches with every arm, in turn first, and one before to warm up."""
+def measure(arms: dict[str, "Arm"], rounds: int, workload: str, size: int, requests: Any) -> dict[str, Any]:
+    """Run `rounds` batches with all arms, and one before to warm up."""
     source = cycle(requests)
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in arms}
     for number in range(rounds + 1):
-        batch = [[r.messages, r.max_tokens] for r in islice(source, size)]
+        batch = [[r.messages, r.max_tokens, _schema(r.body)] for r in islice(source, size)]
         order = list(arms)[number % len(arms) :] + list(arms)[: number % len(arms)]
-        for name in order:
-            found = arms[name].run(batch)
-            time.sleep(pause)
+        for name, found in run_in_turns({name: arms[name] for name in order}, batch).items():
             if number:
                 runs[name].append(found)
     cell: dict[str, Any] = {"workload": workload, "batch": size, "seconds": {}, "tokens": {}, "speedup": {}}
@@ -93,6 +92,24 @@ def line(cell: dict[str, Any]) -> str:
     return f"{cell['workload']:10} {cell['batch']:3}  bare {seconds:.2f} s  {ratios}  {cell['drafting']}"
 
 
+def run_in_turns(arms: dict[str, "Arm"], batch: Any) -> dict[str, dict[str, Any]]:
+    for arm in arms.values():
+        arm.send(batch)
+    found: dict[str, dict[str, Any]] = {}
+    while len(found) < len(arms):
+        for name, arm in arms.items():
+            if name not in found:
+                answer = arm.take_turn()
+                if answer != PAUSED:
+                    found[name] = answer
+    return found
+
+
+def _schema(body: Mapping[str, Any]) -> Any:
+    form = body.get("response_format")
+    return None if form is None else form["json_schema"]["schema"]
+
+
 class Arm:
     """A process with an engine."""
 
@@ -101,16 +118,21 @@ class Arm:
         if options.trace and name != BARE:
             options.trace.mkdir(parents=True, exist_ok=True)
             environment["SLIPSTREAM_TRACE"] = str(options.trace / f"{name.replace(':', '-')}.jsonl")
+        environment["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
         self._process = subprocess.Popen(
             [sys.executable, __file__, "--engine", name, options.model, options.dtype, str(options.seqs)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
         )  # fmt: skip
         self._answer()
 
-    def run(self, batch: Any) -> dict[str, Any]:
+    def send(self, what: Any) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(batch) + "\n")
+        self._process.stdin.write(json.dumps(what) + "\n")
         self._process.stdin.flush()
+
+    def take_turn(self) -> dict[str, Any]:
+        """Let it run until its turn or its batch is over, and return which."""
+        self.send("go")
         return self._answer()
 
     def _answer(self) -> dict[str, Any]:
@@ -127,11 +149,43 @@ class Arm:
         self._process.wait(60)
 
 
+class Turns:
+    """The side of an engine: it waits between two steps when its turn is over, and its clock stands still."""
+
+    def __init__(self) -> None:
+        self._clock = time.perf_counter
+        self._waited = 0.0
+        self._begun = 0.0
+        time.perf_counter = self.now  # type: ignore[assignment]
+
+    def now(self) -> float:
+        return self._clock() - self._waited
+
+    def wait(self) -> None:
+        begun = self._clock()
+        assert json.loads(sys.stdin.readline()) == "go"
+        self._waited += self._clock() - begun
+        self._begun = self.now()
+
+    def between_steps(self) -> None:
+        if self.now() - self._begun > TURN:
+            tell(PAUSED)
+            self.wait()
+
+
+def tell(what: dict[str, Any]) -> None:
+    sys.stdout.write(f"ANSWER {json.dumps(what)}\n")
+    sys.stdout.flush()
+
+
 def engine(name: str, model: str, dtype: str, seqs: str) -> None:
     """Run batches as they come in."""
+    turns = Turns()
     from vllm import SamplingParams
+    from vllm.sampling_params import StructuredOutputsParams
 
     import slipstream
+    from slipstream.replay.recorder import TraceRecorder
 
     arguments: dict[str, Any] = {
         "dtype": dtype, "enforce_eager": True, "max_model_len": 2048, "max_num_seqs": int(seqs),
@@ -139,19 +193,37 @@ def engine(name: str, model: str, dtype: str, seqs: str) -> None:
     }  # fmt: skip
     # With `off` it is vLLM as it is, but with the same threads and libraries for all arms.
     llm = slipstream.LLM(model, speculate="off" if name == BARE else name, **arguments)
-    sys.stdout.write('ANSWER {"ready": true}\n')
-    sys.stdout.flush()
+    step = llm.llm_engine.step
+
+    def in_turn() -> Any:
+        turns.between_steps()
+        return step()
+
+    llm.llm_engine.step = in_turn  # type: ignore[method-assign]
+    unwritten: list[TraceRecorder] = []
+    write = TraceRecorder.write_requests
+    TraceRecorder.write_requests = unwritten.append  # type: ignore[assignment, method-assign]
+    tell({"ready": True})
     before = {"draft_tokens": 0, "accepted_tokens": 0}
     for text in sys.stdin:
         batch = json.loads(text)
-        limits = [SamplingParams(temperature=0, max_tokens=limit) for _, limit in batch]
-        begun = time.perf_counter()
-        outputs = llm.chat([messages for messages, _ in batch], limits, use_tqdm=False)
-        seconds = time.perf_counter() - begun
+        parameters = [
+            SamplingParams(
+                temperature=0, max_tokens=limit,
+                structured_outputs=None if schema is None else StructuredOutputsParams(json=schema),
+            )
+            for _, limit, schema in batch
+        ]  # fmt: skip
+        turns.wait()
+        begun = turns.now()
+        outputs = llm.chat([messages for messages, _, _ in batch], parameters, use_tqdm=False)
+        seconds = turns.now() - begun
         told: dict[str, Any] = {
             "seconds": seconds,
             "tokens": sum(len(o.outputs[0].token_ids) for o in outputs),
         }
+        while unwritten:
+            write(unwritten.pop())
         told["drafting"] = None
         if name != BARE:
             report = slipstream.drafting_report(llm)
@@ -162,8 +234,7 @@ def engine(name: str, model: str, dtype: str, seqs: str) -> None:
                 "pauses": planner.get("pauses"), "loss": round(planner.get("loss") or 0.0, 3),
             }  # fmt: skip
             before = now
-        sys.stdout.write(f"ANSWER {json.dumps(told)}\n")
-        sys.stdout.flush()
+        tell(told)
 
 
 if __name__ == "__main__":

@@ -114,6 +114,7 @@ class SpeculationLoop:
         requested: dict[str, int] = {}
         outlook: dict[str, Outlook] = {}
         priority: dict[str, int] = {}
+        paused = self.policy.paused(step)
         for request in requests:
             request.pace = request.pace or self._pace
             outlook[request.id] = Outlook(request.tokens_left, request.pace)
@@ -122,7 +123,7 @@ class SpeculationLoop:
             if request.requested > OFF:
                 requested[request.id] = request.requested
                 selected.append(request)
-            elif request.requested == AUTO and not self.policy.paused:
+            elif request.requested == AUTO and not paused:
                 empty = request.empty_lookups >= THRESHOLDS.max_empty_lookups
                 (others if empty else selected).append(request)
         self.state = StepState(step, requested, outlook, priority, queue)

@@ -51,5 +51,7 @@ def LLM(
 
 def drafting_report(llm: Any) -> dict[str, Any]:
     """Counts by proposer of a `slipstream.LLM` that composes: what was drafted, accepted, and went wrong."""
-    report: dict[str, Any] = llm.llm_engine.engine_core.call_utility("drafting_report")
+    client = llm.llm_engine.engine_core
+    inside = getattr(client, "engine_core", None)  # the engine, where it runs in this process
+    report: dict[str, Any] = inside.drafting_report() if inside else client.call_utility("drafting_report")
     return report

@@ -52,9 +52,12 @@ class Policy(VerifyAll):
     """Verifies everything, for a budget of lookups, and notes what it is told."""
 
     def __init__(self, budget: int = 99, paused: bool = False) -> None:
-        self.budget, self.paused = budget, paused
+        self.budget, self.pauses = budget, paused
         self.states: list[StepState] = []
         self.lookups: list[tuple[int, int, float]] = []
+
+    def paused(self, step: Step) -> bool:
+        return self.pauses
 
     def lookup_budget(self, state: StepState, candidates: int) -> int:
         return min(self.budget, candidates)
@@ -125,7 +128,7 @@ def test_requests_decide_for_themselves() -> None:
     left = {"auto": 5, "off": 5, "one": 2, "full": 1}
     outlook = {request: Outlook(tokens, pace=1.0) for request, tokens in left.items()}
     assert policy.states == [StepState(Step(4), {"one": 1}, outlook)]
-    policy.paused = True
+    policy.pauses = True
     for request in requests:
         request.text.append(3)
     assert tokens_of(loop.draft(requests, Step(4))) == {"one": [1]}, "what was asked for is not paused"

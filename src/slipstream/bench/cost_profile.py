@@ -7,6 +7,7 @@ of each other: what disturbs the machine for longer disturbs them alike, and the
 import json
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -51,7 +52,7 @@ def measure_cost(
             server.arm.name: Traffic(
                 server.url,
                 model,
-                [Request(r.messages, r.prompt, tokens) for r in chosen],
+                [replace(r, max_tokens=tokens) for r in chosen],
                 concurrency=load,
                 body={"temperature": 0},
                 salt=f"cost-{load}",

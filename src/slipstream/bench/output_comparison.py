@@ -86,7 +86,10 @@ class TextComparison:
 
     def _gap(self, request: Request, text: str) -> float | None:
         """Return None if the arm wrote what bare vLLM writes alone: then it was bare vLLM in its batch that
-        decided otherwise, at a near tie of its own."""
+        decided otherwise, at a near tie of its own. With a grammar the gap is not known: vLLM tells
+        log-probabilities as they are before tokens are masked."""
+        if "response_format" in request.body:
+            return None
         key = repr((request.messages, request.prompt))
         if key not in self._references:
             self._references[key] = GreedyReference.ask(self._bare, self._model, request)

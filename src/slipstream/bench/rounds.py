@@ -5,6 +5,7 @@ import time
 import urllib.error
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +125,7 @@ class Bench:
         count = cell.load.requests_per_round(self._plan.requests_per_round, self._plan.waves)
         requests = [self._form(request) for request in cell.workload.take(number * count, count)]
         if cell.key not in self._warm:
-            short = [Request(r.messages, r.prompt, WARM_UP_TOKENS) for r in requests]
+            short = [replace(r, max_tokens=WARM_UP_TOKENS) for r in requests]
             self._send(cell, short, self._plan.arms, WARM_UP)
             self._warm.add(cell.key)
         for server in self._servers.values():
@@ -226,4 +227,4 @@ def _as_completion(request: Request) -> Request:
     if request.messages is None:
         return request
     text = "\n\n".join(str(message["content"]) for message in request.messages)
-    return Request(None, text, request.max_tokens)
+    return replace(request, messages=None, prompt=text)

@@ -15,6 +15,8 @@ class Request:
     messages: list[dict[str, Any]] | None
     prompt: str | list[int] | None
     max_tokens: int
+    body: Mapping[str, Any] = field(default_factory=dict)
+    """More fields of the request, such as `response_format`."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,10 @@ def _benchmark(traffic: Traffic) -> Coroutine[Any, Any, dict[str, Any]]:
             prompt_len=0,  # the server's own count replaces it
             expected_output_len=request.max_tokens,
             chat_messages=request.messages,
-            request_overrides={"cache_salt": f"{traffic.salt}-{i}"} if traffic.salt else None,
+            request_overrides={
+                **request.body,
+                **({"cache_salt": f"{traffic.salt}-{i}"} if traffic.salt else {}),
+            },
         )
         for i, request in enumerate(traffic.requests)
     ]

@@ -12,7 +12,7 @@ pauses speculation that loses.
 """
 
 import math
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
@@ -180,7 +180,8 @@ class Planner:
         self.objective, self.bounds = objective, bounds
         self.traffic = Traffic()
         self.drafter_cost = DrafterCost(drafter_pass)
-        self.guard = Guard()
+        self._guards: defaultdict[int, Guard] = defaultdict(Guard)
+        """By load: what loses with 32 requests may gain with one."""
         self.exploration = Exploration()
         self.lookups = Lookups()
         self.plans: deque[Plan] = deque(maxlen=KEPT_PLANS)
@@ -190,9 +191,12 @@ class Planner:
         self._hangs = 0.0  # seconds that hung steps without drafts take longer, per step, in such steps
         compile_now()
 
-    @property
-    def paused(self) -> bool:
-        return not self.guard.allows
+    def guard(self, step: Step) -> Guard:
+        """Return the guard for steps with about as many requests: up to twice as many."""
+        return self._guards[step.requests.bit_length()]
+
+    def paused(self, step: Step) -> bool:
+        return not self.guard(step).allows
 
     def lookup_budget(self, state: StepState, candidates: int) -> int:
         """Return how many requests to look up of those that lately had nothing worth verifying."""
@@ -215,7 +219,7 @@ class Planner:
             for request, asked in state.requested.items()
             if request in expected and len(offers.get(request, ())) < asked
         }
-        if not expected or self.paused:
+        if not expected or self.paused(state.step):
             return DrafterPlan(requested, max(requested.values(), default=0))
         ids = list(expected)
         longest = max(map(len, expected.values()))
@@ -251,7 +255,7 @@ class Planner:
     def plan(self, state: StepState, offers: Mapping[str, Survival], drafter: DrafterRun = NOT_RUN) -> Plan:
         """Decide how many draft tokens of each request are verified."""
         if not offers:
-            why = PAUSED if self.paused else "nothing offered"
+            why = PAUSED if self.paused(state.step) else "nothing offered"
             return self._keep(state, {}, 0, 0.0, self.cost.bare(state.step), drafter, why)
         requested = {r: min(state.requested[r], len(offers[r])) for r in offers if r in state.requested}
         others = [request for request in offers if request not in requested]
@@ -309,7 +313,7 @@ class Planner:
         their number, and why."""
         if not len(likeliest):
             return 0, "asked for" if settled else "nothing offered"
-        if self.paused:
+        if self.paused(state.step):
             return 0, PAUSED
         count = best_or_zero(baseline.values(gains, seconds, drafter.seconds))
         if count and not settled and self.exploration.baseline_is_due(state.step):
@@ -381,12 +385,13 @@ class Planner:
         if not step.drafts:
             hang = 0.0 if learnt else (counted - expected) / decode
             self._hangs += (hang - self._hangs) / THRESHOLDS.hang_memory
-        if not self.paused and step.drafts > outcome.requested_drafts and self.cost.steps > 1:
+        guard = self.guard(step)
+        if guard.allows and step.drafts > outcome.requested_drafts and self.cost.steps > 1:
             lost = counted + outcome.drafting - unplanned - self._hangs * decode
             gained = (outcome.tokens - outcome.requested_accepted - step.requests) / step.requests
-            self.guard.judge(decode + lost, decode, 1 + gained * outcome.worth)
+            guard.judge(decode + lost, decode, 1 + gained * outcome.worth)
         elif learnt:
-            self.guard.rest()
+            guard.rest()
         if not learnt:
             return
         took = seconds + outcome.drafting
@@ -412,9 +417,9 @@ class Planner:
             "look_seconds": self.lookups.seconds,
             "tokens_per_look": self.lookups.tokens,
             "steps": self.cost.steps,
-            "paused": self.paused,
-            "pauses": self.guard.pauses,
-            "loss": self.guard.loss,
+            "paused": self.paused(step),
+            "pauses": sum(guard.pauses for guard in self._guards.values()),
+            "loss": self.guard(step).loss,
             "tried_share": self.exploration.share,
             "plans": [plan.as_dict() for plan in self.plans],
         }

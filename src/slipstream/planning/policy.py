@@ -16,8 +16,7 @@ class Lengths(NamedTuple):
 class Policy(Protocol):
     """What the loop asks of whoever decides; `planner.Planner` says what each method does."""
 
-    @property
-    def paused(self) -> bool: ...
+    def paused(self, step: Step) -> bool: ...
 
     def lookup_budget(self, state: StepState, candidates: int) -> int: ...
 
@@ -45,7 +44,8 @@ class Policy(Protocol):
 class VerifyAll:
     """Asks the drafter wherever it is expected to bring more, and verifies all there is."""
 
-    paused = False
+    def paused(self, step: Step) -> bool:
+        return False
 
     def lookup_budget(self, state: StepState, candidates: int) -> int:
         return candidates

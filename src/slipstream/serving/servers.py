@@ -89,14 +89,12 @@ def running(
     tell: Callable[[str], None] = lambda text: None,
     timed: bool = True,
 ) -> Iterator[dict[str, Server]]:
-    """Start a server per arm, wait until all are healthy, and stop them in the end. `timed` servers write
-    down what each step took."""
+    """Start a server per arm, and stop them in the end. They start one after the other: each measures the
+    machine when it starts. `timed` servers write down what each step took."""
     folder.mkdir(parents=True, exist_ok=True)
     host = look_at_host()
     variables, shared_flags = _share_of_machine(host, len(arms), flags)
     servers: dict[str, Server] = {}
-    waiting: list[Server] = []
-    at_once = 2 if host.platform == "cpu" else 1  # vLLM's memory profile on a GPU wants to be alone
     with _reaper() as watch:
         try:
             for arm in arms:
@@ -105,11 +103,7 @@ def running(
                 server = _start(model, arm, [*flags, *shared_flags], variables, folder, watched)
                 watch(server.group)
                 servers[arm.name] = server
-                waiting.append(server)
-                while len(waiting) >= at_once:
-                    _wait_for_one(waiting)
-            while waiting:
-                _wait_for_one(waiting)
+                _wait_for(server)
             yield servers
         finally:
             for server in servers.values():
@@ -202,15 +196,13 @@ def _start(
     return Server(arm, port, log, StepFile(steps), process)
 
 
-def _wait_for_one(waiting: list[Server]) -> None:
+def _wait_for(server: Server) -> None:
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
-        for server in waiting:
-            if server.is_healthy():
-                waiting.remove(server)
-                return
+        if server.is_healthy():
+            return
         time.sleep(0.5)
-    raise ServerError(f"arm {waiting[0].arm.name} is not ready after {START_SECONDS} s: {waiting[0].log}")
+    raise ServerError(f"arm {server.arm.name} is not ready after {START_SECONDS} s: {server.log}")
 
 
 def _stop(process: "subprocess.Popen[bytes]") -> None:

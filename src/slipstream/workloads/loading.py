@@ -14,7 +14,8 @@ from slipstream.engine.load_generator import Request, load_dataset
 from slipstream.errors import ConfigError
 from slipstream.fingerprint import fingerprint
 
-SHIPPED = ("chat", "code", "math", "summarise", "edit", "rag")
+SHIPPED = ("chat", "code", "math", "summarise", "edit", "rag", "json")
+BODY = ("response_format",)  # keys of a row that go into the request as they are
 VLLM_PROMPTS = 64  # taken from a dataset loader of vLLM
 
 GOLDEN = 0.618034  # its multiples fill the unit interval evenly, however many there are
@@ -29,7 +30,7 @@ class Workload:
     @property
     def fingerprint(self) -> str:
         """Tells whether a resumed run has the same requests; the text itself is not written anywhere."""
-        return fingerprint([[r.messages, r.prompt, r.max_tokens] for r in self.requests])
+        return fingerprint([[r.messages, r.prompt, r.max_tokens, dict(r.body)] for r in self.requests])
 
     def spread(self, share: float) -> "Workload":
         """Return the same requests with limits of their answers spread evenly over +- `share`. With one limit
@@ -86,13 +87,17 @@ def _requests(where: str, content: str, category: str | None, max_tokens: int) -
         rows = [row for row in rows if row.get("category") == category]
         if not rows:
             raise ConfigError(f"workload {where}: no category {category!r}; there are {', '.join(known)}")
-    conversations = [messages for row in rows if (messages := _messages(row))]
-    if not conversations:
+    requests = [
+        Request(messages, None, max_tokens, {key: row[key] for key in BODY if key in row})
+        for row in rows
+        if (messages := _messages(row))
+    ]
+    if not requests:
         raise ConfigError(
             f"workload {where}: no layout that is known. A line needs messages, turns (Spec-Bench, "
             "MT-Bench), conversations (ShareGPT), question (GSM8K) or prompt (HumanEval)"
         )
-    return tuple(Request(messages=m, prompt=None, max_tokens=max_tokens) for m in conversations)
+    return tuple(requests)
 
 
 def _lines(content: str) -> list[dict[str, Any]]:

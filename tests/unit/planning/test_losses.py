@@ -18,7 +18,7 @@ def speed(factor: float, every: int, prefill: int = 0, requests: int = 4) -> flo
     tokens = 0
     for number in range(STEPS):
         offered = {}
-        if number % every == 0 and planner.guard.allows:
+        if number % every == 0 and not planner.paused(Step(requests)):
             offered = {f"{r}": [0.6 ** (j + 1) for j in range(4)] for r in range(requests)}
         lengths = planner.plan(StepState(Step(requests, 0, prefill, 1000)), offered).lengths
         drafts, written = sum(lengths.values()), requests
@@ -57,9 +57,9 @@ def paused_share(pinned: int, alpha: float, requests: int = 8, steps: int = 4000
     others = [f"{r}" for r in range(requests - pinned)]
     paused = 0
     for _ in range(steps):
-        paused += not planner.guard.allows
+        paused += planner.paused(Step(requests))
         offered = dict.fromkeys(pins, [0.0001] * 8)
-        if planner.guard.allows:
+        if not planner.paused(Step(requests)):
             offered |= {r: [alpha ** (j + 1) for j in range(8)] for r in others}
         lengths = planner.plan(StepState(Step(requests, 0, 0, 4000), pins), offered).lengths
         drafts, written = sum(lengths.values()), requests
@@ -85,4 +85,4 @@ def test_without_knowing_of_pins_it_would() -> None:
     for _ in range(200):
         drafts = planner.plan(StepState(Step(8), {"pinned": 8}), {"pinned": [0.0001] * 8}).verified
         planner.record(StepOutcome(Step(8, drafts), PROFILE(8 + drafts) * 1.05, 0.0, 8))
-    assert planner.guard.pauses
+    assert planner.guard(Step(8)).pauses

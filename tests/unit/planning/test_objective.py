@@ -184,5 +184,5 @@ def test_the_guard_judges_by_worth() -> None:
             planner.record(StepOutcome(Step(8), 0.12, 0.0, 8))
         for _ in range(60):
             planner.record(StepOutcome(Step(8, 8), 0.2, 0.0, 16, 0, 0, 8.0, worth))
-    assert not planners[1.0].paused
-    assert planners[0.4].paused
+    assert not planners[1.0].paused(Step(8))
+    assert planners[0.4].paused(Step(8))

@@ -199,9 +199,22 @@ def pause(planner: Planner) -> None:
     for _ in range(10):
         planner.record(StepOutcome(Step(2), 0.02, 0.0, 2))
     for _ in range(2 * THRESHOLDS.min_judged_steps):
-        if planner.guard.allows:
+        if not planner.paused(Step(2)):
             planner.record(StepOutcome(Step(2, 4), 0.04, 0.0, 2))
-    assert not planner.guard.allows
+    assert planner.paused(Step(2))
+
+
+def test_a_pause_is_of_one_load() -> None:
+    """What loses with two or three requests is not paused with four, or one."""
+    planner = planner_of(FREE)
+    pause(planner)
+    assert [load for load in (1, 2, 3, 4, 32) if planner.paused(Step(load))] == [2, 3]
+    offers = {"a": geometric(0.9)}
+    assert lengths_of(planner, Step(1), offers)["a"] > 0
+    assert lengths_of(planner, Step(2), offers) == {"a": 0}
+    assert planner.report(Step(2))["paused"]
+    assert not planner.report(Step(4))["paused"]
+    assert planner.report(Step(4))["pauses"] == 1
 
 
 def test_pinned_requests_are_not_paused() -> None:
@@ -217,7 +230,7 @@ def test_a_pause_ends_beside_a_pinned_request() -> None:
     for _ in range(2 * THRESHOLDS.first_pause):
         lengths_of(planner, Step(2), {"pinned": geometric(0.9), "free": geometric(0.9)}, {"pinned": 2})
         planner.record(StepOutcome(Step(2, 2), 0.02, 0.0, 4))
-    assert planner.guard.allows
+    assert not planner.paused(Step(2))
 
 
 def test_a_bare_step_is_not_due_for_ever_beside_a_pinned_request() -> None:
@@ -506,7 +519,7 @@ def test_the_machine_slows_down() -> None:
     steps = engine.run(phase)
     best = max(fixed_rate(phase, drafts, slow) for drafts in range(MOST + 1))
     assert rate(steps[20:]) > 0.95 * best
-    assert engine.planner.guard.pauses == 0
+    assert engine.planner.report(Step(32))["pauses"] == 0
 
 
 @pytest.mark.parametrize(

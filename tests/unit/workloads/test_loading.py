@@ -64,6 +64,12 @@ def test_what_is_shipped(name: str) -> None:
     assert len(set(texts)) == 24
 
 
+def test_schemas_go_into_the_requests() -> None:
+    for request in load_workload("json", 48, "").requests:
+        assert request.body["response_format"]["json_schema"]["schema"]["type"] == "object"
+    assert not any(request.body for request in load_workload("chat", 48, "").requests)
+
+
 def test_requests_come_round_again() -> None:
     workload = load_workload("chat", 48, "")
     again = workload.take(20, 8)

@@ -1,6 +1,8 @@
 """What vLLM's steps hold and take, for the schedulers that plan."""
 
+import contextlib
 import logging
+import signal
 from typing import Any
 
 from slipstream.loop import NO_PROMISE, Promise
@@ -40,10 +42,28 @@ class StepStats:
         self._failures += 1
 
 
-class StepTimer:
-    """Times steps, from when one is scheduled to when the next is, without the drafting in between."""
+class Stops:
+    """Counts how often this process was stopped and went on (SIGCONT), where that can be known."""
 
     def __init__(self) -> None:
+        self.count = 0
+        self._others: Any = None
+        with contextlib.suppress(ValueError):  # signals come to the main thread only
+            self._others = signal.signal(signal.SIGCONT, self._go_on)
+
+    def _go_on(self, number: int, frame: Any) -> None:
+        self.count += 1
+        if callable(self._others):
+            self._others(number, frame)
+
+
+class StepTimer:
+    """Times steps, from when one is scheduled to when the next is, without the drafting in between. A step
+    in which the process was stopped is left out."""
+
+    def __init__(self) -> None:
+        self._stops = Stops()
+        self._stops_before = 0
         self.drafting: list[tuple[float, float]] = []
         """From when to when there was drafting since the last step was scheduled, by `time.perf_counter`."""
         self._begun: float | None = None
@@ -57,15 +77,16 @@ class StepTimer:
     def begin_step(
         self, now: float, step: Step, promise: Promise, requested_drafts: int
     ) -> StepOutcome | None:
-        """Return what came of the step before, unless the engine waited in between."""
+        """Return what came of the step before, unless the engine waited in between or was stopped."""
         drafting = sum(ended - begun for begun, ended in self.drafting)
         outcome = None
-        if self._begun is not None:
+        if self._begun is not None and self._stops.count == self._stops_before:
             outcome = StepOutcome(
                 self._step, now - self._begun - drafting, self._drafting_before, self._tokens,
                 self._requested_drafts, self._requested_accepted, *self._promise,
             )  # fmt: skip
         self._begun = now if step.tokens else None
+        self._stops_before = self._stops.count
         self._step, self._promise, self._requested_drafts = step, promise, requested_drafts
         self._drafting_before, self.drafting = drafting, []
         return outcome
