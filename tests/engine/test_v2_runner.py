@@ -1,6 +1,6 @@
 """Planning a step ahead: on vLLM's V2 model runner, and with asynchronous scheduling on V1 and V2.
 
-V2 needs Triton; here its kernels run in Triton's interpreter, by `v2/interpreter/sitecustomize.py`.
+V2 needs Triton, whose kernels are compiled for the CPU (`slipstream.testing.v2`).
 """
 
 import json
@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from slipstream.testing import models
+from slipstream.testing import v2 as v2_on_cpu
 
 HERE = Path(__file__).parent
 K = 3
@@ -57,16 +58,15 @@ class Arms:
             if "scheduler_cls" in arm:
                 script = {"record": str(self._folder / name)} | arm.pop("script", {})
                 arm["additional_config"] = {"planned": script}
-        flag = str(int(self._v2))
-        path = [HERE / "v2" / "interpreter", HERE.parent, os.environ.get("PYTHONPATH", "")]
         environment = {
             **os.environ,
-            "PYTHONPATH": ":".join(str(entry) for entry in path if entry),
-            "TRITON_INTERPRET": flag,
-            "VLLM_USE_V2_MODEL_RUNNER": flag,
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE.parent), os.environ.get("PYTHONPATH")])),
+            "VLLM_USE_V2_MODEL_RUNNER": "0",
             "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
             "SLIPSTREAM_ACTIVE": "1",
         }
+        if self._v2:
+            environment = v2_on_cpu.environment(environment)
         done = subprocess.run(
             [sys.executable, str(HERE / "v2" / "run.py"), json.dumps(arms)],
             env=environment,

@@ -10,8 +10,10 @@ import sys
 import time
 from typing import Any
 
-from vllm import LLM, SamplingParams
-from vllm.platforms.cpu import CpuPlatform
+from vllm import LLM, SamplingParams, envs
+from vllm.platforms import cpu
+
+from slipstream.testing.site.sitecustomize import allow_async
 
 MAX_TOKENS = 24
 PROMPTS = [[5, 17, 9], [200, 3, 77, 41, 8], [100, 101], [42, 7, 7, 9, 11, 13, 60]]
@@ -50,22 +52,8 @@ def run(arm: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def allow_async() -> None:
-    """Let an arm ask for asynchronous scheduling on a CPU, where vLLM always turns it off as not needed.
-
-    It does so each time a config is made or copied, the drafter's too, and all copies share one object.
-    """
-    original = CpuPlatform.check_and_update_config
-
-    def check_and_update_config(vllm_config: Any) -> None:
-        wanted = vllm_config.scheduler_config.async_scheduling
-        original(vllm_config)
-        vllm_config.scheduler_config.async_scheduling = wanted
-
-    CpuPlatform.check_and_update_config = staticmethod(check_and_update_config)
-
-
 if __name__ == "__main__":
-    allow_async()
+    if not envs.VLLM_USE_V2_MODEL_RUNNER:
+        allow_async(cpu)
     results = {name: run(arm) for name, arm in json.loads(sys.argv[1]).items()}
     sys.stdout.write("\nRESULT " + json.dumps(results) + "\n")
