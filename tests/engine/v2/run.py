@@ -1,6 +1,6 @@
 """Runs arms one after the other in this process and prints as JSON what they wrote.
 
-A program of its own because its environment (Triton's interpreter, V2, no engine process) holds from its
+A program of its own because its environment (V2 or not, no engine process) holds from its
 start.
 """
 

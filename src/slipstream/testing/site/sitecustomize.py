@@ -14,8 +14,7 @@ from typing import Any
 
 
 def add_backend(backends: Any) -> None:
-    """vLLM's CPU build turns Triton off unless Triton has a backend of this name; it is never asked
-    anything."""
+    """Give Triton a backend named cpu, without which vLLM\'s CPU build turns Triton off. It is never used."""
     backends.backends["cpu"] = SimpleNamespace(compiler=None, driver=SimpleNamespace(is_active=lambda: True))
 
 

@@ -34,9 +34,11 @@ KINDS = {
 
 
 compiled: Counter[str] = Counter()
+"""Launches of compiled kernels in this process, by kernel."""
 interpreted: Counter[str] = Counter()
-unchecked: Counter[str] = Counter()  # of the compiled ones, where the interpreter fails
-"""Launches in this process, by kernel."""
+"""Launches of kernels that could not be translated."""
+unchecked: Counter[str] = Counter()
+"""Launches of compiled kernels that the interpreter failed to run for comparison."""
 
 
 def install(checked: bool = False) -> None:
@@ -123,7 +125,7 @@ class Kernel:
             if isinstance(value, torch.Tensor):
                 key.append(value.dtype)
                 values.append(value.data_ptr())
-            elif name in self._constant or value is None or isinstance(value, bool):
+            elif self._is_constant(name, value):
                 key.append((getattr(value, "value", value),))
             else:
                 key.append(type(value))
@@ -140,6 +142,11 @@ class Kernel:
         run(*sizes, *(1,) * (3 - len(sizes)), *values)
         return True
 
+    def _is_constant(self, name: str, value: Any) -> bool:
+        """Return whether a version is compiled for the value: of a `constexpr`, as Triton does, and of what
+        takes few values."""
+        return name in self._constant or value is None or isinstance(value, bool)
+
     def _compile(self, given: Mapping[str, Any]) -> Callable[..., Any] | None:
         constants: dict[str, Any] = {}
         pointers: dict[str, str] = {}
@@ -148,7 +155,7 @@ class Kernel:
             if isinstance(value, torch.Tensor):
                 pointers[name] = KINDS.get(value.dtype, str(value.dtype))
                 types.append("int64")
-            elif name in self._constant or value is None or isinstance(value, bool):
+            elif self._is_constant(name, value):
                 constants[name] = getattr(value, "value", value)
             else:
                 types.append("float32" if isinstance(value, float) else "int64")

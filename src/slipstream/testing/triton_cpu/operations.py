@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
+from numba import njit, types
 from numba.core import errors
 from numba.extending import intrinsic, models, overload, register_model
 
@@ -422,8 +422,6 @@ def _binary(name: str, compute: Callable[[Any, Any], Any], kinds: Callable[[Any,
     def stub(a, b): ...
 
     stub.__name__ = stub.__qualname__ = name
-    from numba import njit
-
     scalar = njit(inline="always", **OPTIONS)(compute)
 
     @overload(stub, prefer_literal=True, jit_options=OPTIONS)
@@ -511,8 +509,6 @@ def _unary(name: str, compute: Callable[[Any], Any], kinds: Callable[[Any], tupl
     def stub(a): ...
 
     stub.__name__ = stub.__qualname__ = name
-    from numba import njit
-
     scalar = njit(inline="always", **OPTIONS)(compute)
 
     @overload(stub, jit_options=OPTIONS)
