@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from slipstream.drafting.base import RequestInfo
-from slipstream.drafting.composer import Composer, Offer
+from slipstream.drafting.composer import NOTHING, Composer, Offer
 from slipstream.drafting.requests import AUTO, OFF, RunningRequest
 from slipstream.planning.optimizer import Survival
 from slipstream.planning.planner import (
@@ -74,22 +74,26 @@ class SpeculationLoop:
             return {}
         begun = self._clock()
         wanted = self._observe(selected)
-        drafts, drafter_seconds = self.propose(wanted)
+        under_way = {r.id: r.tokens_under_way for r in selected if r.id in wanted and r.tokens_under_way}
+        drafts, drafter_seconds = self.propose(wanted, under_way)
         seconds = self._clock() - begun - drafter_seconds
         self.policy.record_lookups(len(selected), seconds, *self._count_lookups(selected, wanted, drafts))
         return drafts
 
-    def propose(self, wanted: Mapping[str, int]) -> tuple[dict[str, Offer], float]:
-        """Return drafts for these requests, of at most so many tokens, and the seconds the drafter took."""
+    def propose(
+        self, wanted: Mapping[str, int], under_way: Mapping[str, int] = NOTHING
+    ) -> tuple[dict[str, Offer], float]:
+        """Return drafts for these requests, of at most so many tokens, and the seconds the drafter took.
+        Drafts begin with the tokens that the step under way is expected to write; those are not verified."""
         self.composer.begin_step(wanted)
         offers = self.composer.ask_free(wanted)
         drafter, drafter_seconds = self._ask_drafter(wanted, offers)
         self.composer.correct(offers)
-        plan = self.policy.plan(self.state, _survival(offers), drafter)
+        plan = self.policy.plan(self.state, _survival(offers, under_way), drafter)
         if isinstance(plan, Plan):
             self.promise = Promise(plan.expected_tokens - plan.requests, plan.worth, len(wanted))
         self._expected = {request: sum(offer.survival) for request, offer in offers.items()}
-        return self.composer.choose(offers, plan.lengths), drafter_seconds
+        return self.composer.choose(offers, plan.lengths, under_way), drafter_seconds
 
     def record(self, outcome: StepOutcome) -> None:
         self.policy.record(outcome)
@@ -157,7 +161,7 @@ class SpeculationLoop:
                 room -= len(new)
                 request.num_observed += len(new)
                 if request.num_observed == length and request.max_draft_tokens > 0:
-                    wanted[request.id] = request.max_draft_tokens
+                    wanted[request.id] = request.tokens_under_way + request.max_draft_tokens
         return wanted
 
     def _ask_drafter(self, wanted: Mapping[str, int], offers: dict[str, Offer]) -> tuple[DrafterRun, float]:
@@ -195,5 +199,8 @@ class SpeculationLoop:
         return retried, tokens
 
 
-def _survival(offers: Mapping[str, Offer]) -> dict[str, Survival]:
-    return {request: offer.survival for request, offer in offers.items()}
+def _survival(offers: Mapping[str, Offer], under_way: Mapping[str, int] = NOTHING) -> dict[str, Survival]:
+    if not under_way:
+        return {request: offer.survival for request, offer in offers.items()}
+    left = {request: offer.survival[under_way.get(request, 0) :] for request, offer in offers.items()}
+    return {request: survival for request, survival in left.items() if survival}

@@ -107,6 +107,10 @@ class VllmRequest(RunningRequest):
 
 
 class Scheduler(StepStats, VllmScheduler):
+    request_class = VllmRequest
+    steps_under_way = 0
+    """When drafts are made."""
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         settings = Settings.of(self.vllm_config)
@@ -129,7 +133,7 @@ class Scheduler(StepStats, VllmScheduler):
             self._drafter = WorkerDrafter(settings.drafter)
             proposers.append(self._drafter)
         vocab_size = self.vllm_config.model_config.get_vocab_size()
-        self._loop = SpeculationLoop(Composer(proposers, vocab_size), VerifyAll())
+        self._loop = SpeculationLoop(Composer(proposers, vocab_size, self.steps_under_way), VerifyAll())
         # One K for every number of requests, so that vLLM does not pad a request whose prompt is cached but
         # for one token with K drafts that cannot be right (it does so for CUDA graphs of one shape).
         self.dynamic_sd_lookup = [self.num_spec_tokens] * (self.max_num_running_reqs + 1)
@@ -166,7 +170,7 @@ class Scheduler(StepStats, VllmScheduler):
         if self._drafter is not None:
             self._drafter.executor = executor
         if self._needs_planner:
-            self._loop.policy = _make_planner(executor, self._objective, self._bounds)
+            self._loop.policy = make_planner(executor, self._objective, self._bounds)
             self._needs_planner = False
         drafts = self._loop.draft(self._decoding(), self._next_step(), self._queue())
         if drafts:
@@ -178,12 +182,15 @@ class Scheduler(StepStats, VllmScheduler):
         for request in self.running:
             if request.is_prefill_chunk or request.num_computed_tokens >= request.num_tokens:
                 continue  # or its next token is in flight: several batches are, with pipeline parallelism
-            described = self._described.get(request.request_id)
-            if described is None:
-                described = self._described[request.request_id] = VllmRequest(request, self)
-            else:
-                described.update(self)
-            yield described
+            yield self._describe_request(request)
+
+    def _describe_request(self, request: Any) -> VllmRequest:
+        described = self._described.get(request.request_id)
+        if described is None:
+            described = self._described[request.request_id] = self.request_class(request, self)
+        else:
+            described.update(self)
+        return described
 
     def _queue(self) -> Queue:
         places = max(self.max_num_running_reqs - len(self.running), 0)
@@ -288,7 +295,7 @@ class Scheduler(StepStats, VllmScheduler):
         return {**self._loop.report(), **ours}
 
 
-def _make_planner(executor: Any, objective: Objective, bounds: Bounds) -> Planner:
+def make_planner(executor: Any, objective: Objective, bounds: Bounds) -> Planner:
     """Make a planner from what the workers measured at their start, if they are ours."""
     try:
         measured: Any = next(found for found in executor.collective_rpc("pass_profile") if found)

@@ -61,14 +61,20 @@ def profile_passes(runner: Any) -> dict[str, Any]:
 
 
 def _pass(runner: Any, count: int, drafter: "_DrafterTimer") -> float:
-    runner._sync_device()
+    _synchronize(runner)
     drafter.seconds = 0.0
     begun = time.perf_counter()
     hidden, _ = runner._dummy_run(count)
     if isinstance(hidden, torch.Tensor) and hidden.shape[0] >= count:
         runner.model.compute_logits(hidden[:count])
-    runner._sync_device()
+    _synchronize(runner)
     return time.perf_counter() - begun - drafter.seconds
+
+
+def _synchronize(runner: Any) -> None:
+    """Wait for the device, on either model runner."""
+    if runner.device.type != "cpu":
+        torch.accelerator.synchronize()
 
 
 class _DrafterTimer:
@@ -86,7 +92,7 @@ class _DrafterTimer:
     def _timed(self, *args: Any, **kwargs: Any) -> None:
         begun = time.perf_counter()
         self._run(*args, **kwargs)  # type: ignore[misc]
-        self._runner._sync_device()
+        _synchronize(self._runner)
         self.seconds = time.perf_counter() - begun
         passes = self._runner.speculative_config.num_speculative_tokens
         self.seconds_per_pass = max(self.seconds_per_pass, self.seconds / passes)
