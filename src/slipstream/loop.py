@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from slipstream.drafting.base import RequestInfo
 from slipstream.drafting.composer import NOTHING, Composer, Offer
+from slipstream.drafting.device import NOT_DRAFTED, Drafted
 from slipstream.drafting.requests import AUTO, OFF, RunningRequest
 from slipstream.planning.optimizer import Survival
 from slipstream.planning.planner import (
@@ -59,29 +60,42 @@ class SpeculationLoop:
         self.state = StepState(Step(1))
         self._pace = 1.0  # of all requests lately
         self._expected: dict[str, float] = {}  # tokens of the last offers, by request
+        self._survival: Mapping[str, Survival] = {}  # of what could be verified in the last step planned
         self.promise = NO_PROMISE
         """Of the last plan."""
         self._turn, self._clock = 0, clock
 
     def draft(
-        self, requests: Iterable[RunningRequest], step: Step, queue: Queue = EMPTY_QUEUE
+        self,
+        requests: Iterable[RunningRequest],
+        step: Step,
+        queue: Queue = EMPTY_QUEUE,
+        drafted: Drafted = NOT_DRAFTED,
     ) -> dict[str, Offer]:
         """Return the drafts that the next step verifies, of those `requests` that it could verify drafts for;
-        `step` is what it holds besides, and in the `queue` are requests without a token."""
+        `step` is what it holds besides, in the `queue` are requests without a token, and `drafted` is what a
+        drafter has put where the step will find it."""
         self.promise = NO_PROMISE
+        requests = list(requests)
         selected = self._select(requests, step, queue)
-        if not selected and not self.composer.drafters:
+        if not selected and not self.composer.drafters and not drafted.survival:
             return {}
         begun = self._clock()
         wanted = self._observe(selected)
-        under_way = {r.id: r.tokens_under_way for r in selected if r.id in wanted and r.tokens_under_way}
-        drafts, drafter_seconds = self.propose(wanted, under_way)
+        under_way = {r.id: r.tokens_under_way for r in requests if r.tokens_under_way}
+        most = {r.id: r.max_draft_tokens for r in requests if r.requested != OFF}
+        drafted = drafted.cut(most)
+        drafts, drafter_seconds = self.propose(wanted, under_way, drafted)
         seconds = self._clock() - begun - drafter_seconds
-        self.policy.record_lookups(len(selected), seconds, *self._count_lookups(selected, wanted, drafts))
+        found = {request: draft for request, draft in drafts.items() if draft.proposer != drafted.drafter}
+        self.policy.record_lookups(len(selected), seconds, *self._count_lookups(selected, wanted, found))
         return drafts
 
     def propose(
-        self, wanted: Mapping[str, int], under_way: Mapping[str, int] = NOTHING
+        self,
+        wanted: Mapping[str, int],
+        under_way: Mapping[str, int] = NOTHING,
+        drafted: Drafted = NOT_DRAFTED,
     ) -> tuple[dict[str, Offer], float]:
         """Return drafts for these requests, of at most so many tokens, and the seconds the drafter took.
         Drafts begin with the tokens that the step under way is expected to write; those are not verified."""
@@ -89,11 +103,22 @@ class SpeculationLoop:
         offers = self.composer.ask_free(wanted)
         drafter, drafter_seconds = self._ask_drafter(wanted, offers)
         self.composer.correct(offers)
-        plan = self.policy.plan(self.state, _survival(offers, under_way), drafter)
+        self._expected = {request: sum(offer.survival) for request, offer in offers.items()}
+        self._survival = drafted.combine(offers, under_way)
+        plan = self.policy.plan(self.state, self._survival, drafted.run if drafted.survival else drafter)
         if isinstance(plan, Plan):
             self.promise = Promise(plan.expected_tokens - plan.requests, plan.worth, len(wanted))
-        self._expected = {request: sum(offer.survival) for request, offer in offers.items()}
-        return self.composer.choose(offers, plan.lengths, under_way), drafter_seconds
+        ours = {request: length for request, length in plan.lengths.items() if request in offers}
+        drafts = self.composer.choose(offers, ours, under_way)
+        for request, length in plan.lengths.items():
+            if length and request not in offers:
+                drafts[request] = drafted.draft(request, under_way.get(request, 0), length)
+        return drafts, drafter_seconds
+
+    def plan_passes(self, expected: Mapping[str, Survival]) -> int:
+        """Return how many tokens a drafter shall draft at the end of the step that was just planned, if that
+        is what they are expected to bring. What others will offer then is taken to be what they offer now."""
+        return self.policy.plan_drafter(self.state, self._survival, expected).passes
 
     def record(self, outcome: StepOutcome) -> None:
         self.policy.record(outcome)
@@ -170,7 +195,8 @@ class SpeculationLoop:
         run, all_seconds = NOT_RUN, 0.0
         for drafter in self.composer.drafters:
             expected = self.composer.expected_survival(drafter, wanted)
-            plan = self.policy.plan_drafter(self.state, _survival(offers), expected)
+            survival = {request: offer.survival for request, offer in offers.items()}
+            plan = self.policy.plan_drafter(self.state, survival, expected)
             begun = self._clock()
             self.composer.ask(drafter, plan.tokens, offers)
             seconds = self._clock() - begun
@@ -197,10 +223,3 @@ class SpeculationLoop:
                 request.pace += THRESHOLDS.pace_rate * (expected - request.pace)
                 self._pace += (request.pace - self._pace) / THRESHOLDS.pace_memory
         return retried, tokens
-
-
-def _survival(offers: Mapping[str, Offer], under_way: Mapping[str, int] = NOTHING) -> dict[str, Survival]:
-    if not under_way:
-        return {request: offer.survival for request, offer in offers.items()}
-    left = {request: offer.survival[under_way.get(request, 0) :] for request, offer in offers.items()}
-    return {request: survival for request, survival in left.items() if survival}

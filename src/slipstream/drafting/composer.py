@@ -186,6 +186,11 @@ class Composer:
             chosen[request_id] = Offer(offer.proposer, offer.tokens[:end], offer.survival[:end])
         return chosen
 
+    def uncount(self, proposer: str, tokens: int) -> None:
+        """Count a draft that was chosen as not verified: another's was in its place."""
+        self.tally.drafts[proposer] -= 1
+        self.tally.draft_tokens[proposer] -= tokens
+
     def report(self) -> dict[str, Any]:
         """Return counts by proposer since the start, and how often the tokens of each are accepted."""
         return {
@@ -279,6 +284,8 @@ class Composer:
     def _score(self, running: _Running, written: Sequence[int]) -> None:
         """Score all drafts, chosen or not, for whose verification the target has written enough."""
         for round_ in running.rounds:
+            if not round_.steps:
+                round_.skipped = min(round_.skipped, len(written))
             round_.written += written
             round_.steps += 1
         while running.rounds and running.rounds[0].steps > self._steps_under_way:

@@ -8,14 +8,20 @@ that, so drafts begin with what the step under way is expected to write, and the
 
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler as VllmAsyncScheduler
 
 from slipstream.drafting.composer import Offer
+from slipstream.drafting.device import NOT_DRAFTED, UNKNOWN, Drafted
+from slipstream.engine.core.device_drafter import DeviceDrafter
 from slipstream.engine.core.scheduler import Scheduler, VllmRequest, make_planner
-
-PLACEHOLDER = -1
+from slipstream.engine.core.step_stats import Stops
+from slipstream.engine.settings import Settings
+from slipstream.engine.worker.v2_alignment import SentDraft
+from slipstream.loop import Promise
+from slipstream.planning.planner import DrafterRun, Planner, StepOutcome
+from slipstream.planning.step_cost import Step
 
 
 class RequestUnderWay(VllmRequest):
@@ -32,30 +38,56 @@ class RequestUnderWay(VllmRequest):
         return super().tokens_left - self.tokens_under_way
 
 
+class ScheduledStep(NamedTuple):
+    """What was planned for a step, kept with it until its output is there."""
+
+    step: Step
+    promise: Promise
+    requested: frozenset[str]
+    """Requests that fix their number of draft tokens themselves."""
+    requested_drafts: int
+    passes: int
+    """Of the drafter at its end."""
+    stops: int
+    """How often this process had been stopped before it."""
+
+
 class AsyncScheduler(Scheduler, VllmAsyncScheduler):
     request_class = RequestUnderWay
     steps_under_way = 1
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        settings = Settings.of(self.vllm_config)
+        self._device_drafter: DeviceDrafter | None = None
+        if settings.drafter:
+            self._device_drafter = DeviceDrafter(settings.drafter, self.num_spec_tokens)
+        self._passes = 0
+        """Tokens that the drafter drafts at the end of the step under way."""
+        self._stops = Stops()
+        self._ended: float | None = None
+        """When the output of the step before was there; None if the engine waited since."""
+
     def draft(self, executor: Any) -> None:
-        """Make the planner; after a step it is too late for drafts, as the next is scheduled."""
+        """Make the planner. Called after each step, when it is too late for drafts: the next is scheduled."""
         if self._needs_planner and self._loop is not None:
             self._loop.policy = make_planner(executor, self._objective, self._bounds)
             self._needs_planner = False
-        if not self.running and not self.waiting:
-            self._timer.wait()
-            self._trace("write_requests")
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
         drafts = self._draft_ahead()
-        known = {}
+        sent = {}
         for request in self.running:
             if not request.is_prefill_chunk:
-                skipped = request.num_output_placeholders
-                tokens = drafts[request.request_id].tokens if request.request_id in drafts else ()
-                request.spec_token_ids = [PLACEHOLDER] * max(len(tokens) - skipped, 0)
-                known[request.request_id] = (request.num_tokens, list(tokens))
+                verified = 0
+                if draft := drafts.get(request.request_id):
+                    verified = max(len(draft.tokens) - request.num_output_placeholders, 0)
+                    sent[request.request_id] = SentDraft(
+                        request.num_tokens, list(draft.tokens), draft.proposer
+                    )
+                request.spec_token_ids = [UNKNOWN] * verified
         output = super().schedule(*args, **kwargs)
-        output.slipstream_drafts = {r: known[r] for r in output.scheduled_spec_decode_tokens if r in known}
+        output.slipstream_drafts = {r: sent[r] for r in output.scheduled_spec_decode_tokens if r in sent}
         return output
 
     def _draft_ahead(self) -> dict[str, Offer]:
@@ -63,17 +95,111 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
             return {}
         begun = time.perf_counter()
         try:
-            return self._loop.draft(self._decoding(), self._next_step(), self._queue())
+            return self._loop.draft(self._decoding(), self._next_step(), self._queue(), self._drafted())
         except Exception:
             self._failed("drafting", "this step has no drafts")
             return {}
         finally:
-            ended = time.perf_counter()
-            self._timer.record_drafting(begun, ended)
-            self._seconds += ended - begun
+            self._seconds += time.perf_counter() - begun
             self._steps += 1
 
+    def _drafted(self) -> Drafted:
+        """Return what the drafter will have drafted when the step under way is over."""
+        if self._device_drafter is None or not self._passes:
+            return NOT_DRAFTED
+        decoding = [request.request_id for request in self.running if not request.is_prefill_chunk]
+        survival = self._device_drafter.expected_survival(decoding, self._passes)
+        return Drafted(self._device_drafter.name, self._drafter_run(self._passes), survival)
+
+    def _drafter_run(self, passes: int) -> DrafterRun:
+        policy = self._loop.policy if self._loop is not None else None
+        return DrafterRun(passes, policy.drafter_cost.seconds(passes) if isinstance(policy, Planner) else 0.0)
+
+    def _update_after_schedule(self, scheduler_output: Any) -> None:
+        if self._device_drafter is not None and scheduler_output.num_scheduled_tokens:
+            self._passes = self._plan_passes(list(scheduler_output.num_scheduled_tokens))
+            scheduler_output.num_spec_tokens_to_schedule = self._passes
+        super()._update_after_schedule(scheduler_output)
+
+    def _plan_passes(self, request_ids: list[str]) -> int:
+        """Return how many tokens the drafter drafts at the end of the step that is being scheduled."""
+        assert self._loop is not None and self._device_drafter is not None
+        if self.parallel_config.data_parallel_size > 1:
+            return int(self.num_spec_tokens)  # engines that draft in step with each other must draft alike
+        try:
+            expected = self._device_drafter.expected_survival(request_ids)
+            return self._loop.plan_passes(expected)
+        except Exception:
+            self._failed("planning", "the step after this one has no drafts of the drafter")
+            return 0
+
     def _decoding(self) -> Iterator[VllmRequest]:
+        """Describe the requests whose next step could verify drafts. vLLM asks the workers for the drafts of
+        those with structured output, to cut them by the grammar; ours are not theirs."""
         for request in self.running:
             if not request.is_prefill_chunk and not request.use_structured_output:
                 yield self._describe_request(request)
+
+    # ---- the times of steps, from output to output ----
+
+    def _record(self, now: float, output: Any) -> None:
+        """Keep with the step what was planned for it. The one before it is still under way."""
+        assert self._loop is not None
+        requested = frozenset(self._loop.state.requested)
+        drafts = sum(len(output.scheduled_spec_decode_tokens.get(r, ())) for r in requested)
+        output.slipstream_step = ScheduledStep(
+            self._describe(output), self._loop.promise, requested, drafts, self._passes, self._stops.count
+        )
+
+    def _note_output(self, scheduler_output: Any, model_runner_output: Any) -> None:
+        """Record the step, which is over. Drafting for the one after it went on meanwhile."""
+        now = time.perf_counter()
+        self._learn_of_drafter(scheduler_output, model_runner_output)
+        scheduled: ScheduledStep = scheduler_output.slipstream_step
+        tokens, accepted = self._count_tokens(scheduled.requested, model_runner_output)
+        if self._ended is not None and scheduled.step.tokens and scheduled.stops == self._stops.count:
+            drafter = min(self._drafter_run(scheduled.passes).seconds, now - self._ended)
+            outcome = StepOutcome(
+                scheduled.step, now - self._ended - drafter, drafter, tokens,
+                scheduled.requested_drafts, accepted, *scheduled.promise,
+            )  # fmt: skip
+            self._learn_outcome(outcome)
+        self._ended = now
+
+    def _learn_of_drafter(self, scheduler_output: Any, model_runner_output: Any) -> None:
+        """Learn from the requests whose draft was the drafter's: no other was sent, or it was wrong about
+        what the step before has written."""
+        if self._device_drafter is None or self._loop is None:
+            return
+        rows = model_runner_output.req_id_to_index
+        for request_id, draft in scheduler_output.slipstream_drafts.items():
+            request = self.requests.get(request_id)
+            written = model_runner_output.sampled_token_ids[rows[request_id]] if request_id in rows else ()
+            if request is None or not written:
+                continue
+            known = list(request.all_token_ids[draft.length :])
+            if draft.tokens[: len(known)] != known:
+                verified = len(scheduler_output.scheduled_spec_decode_tokens[request_id])
+                self._device_drafter.learn(request_id, verified, len(written) - 1)
+                if draft.proposer != self._device_drafter.name:
+                    self._loop.composer.uncount(draft.proposer, verified)
+
+    def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
+        result = super().update_from_output(scheduler_output, model_runner_output)
+        if not self.requests:
+            self._ended = None
+            self._trace("write_requests")
+        return result
+
+    def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._device_drafter is not None:
+            self._device_drafter.forget(request.request_id)
+        return super()._free_request(request, *args, **kwargs)
+
+    def report(self) -> dict[str, Any]:
+        report = super().report()
+        if (drafter := self._device_drafter) is not None:
+            for what in ("drafts", "draft_tokens", "accepted_tokens"):
+                report[what] = {**report[what], drafter.name: drafter.counts[what]}
+            report["acceptance"] = {**report["acceptance"], **drafter.calibration.report()}
+        return report

@@ -7,12 +7,24 @@ not, what vLLM's own speculator drafted. Nothing waits for the device.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from vllm.triton_utils import tl, triton
 from vllm.utils.torch_utils import async_tensor_h2d
+
+HEADER = 3  # numbers before a draft's tokens
+VOCAB_BLOCK = 1024
+
+
+class SentDraft(NamedTuple):
+    """A draft as the scheduler sends it to the workers."""
+
+    length: int
+    """Of the request's text when it was made; the draft goes on from there."""
+    tokens: Sequence[int]
+    proposer: str
 
 
 class AlignedDrafting:
@@ -20,24 +32,25 @@ class AlignedDrafting:
 
     def execute_model(self: Any, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
         if drafts := getattr(scheduler_output, "slipstream_drafts", None):
-            align(self.req_states, drafts)
+            align(self.req_states, drafts, self.speculator.draft_logits)
         return super().execute_model(scheduler_output, *args, **kwargs)  # type: ignore[misc]
 
 
-def align(states: Any, drafts: Mapping[str, tuple[int, Sequence[int]]]) -> None:
-    """Write the drafts into `states.draft_tokens`: for each request the length of its text when its draft was
-    made, and the draft from there on."""
-    rows = [states.req_id_to_index[request] for request in drafts]
-    longest = max(len(tokens) for _, tokens in drafts.values())
-    table = np.zeros((len(drafts), longest + 3), np.int32)
-    for number, (row, (length, tokens)) in enumerate(zip(rows, drafts.values(), strict=True)):
-        table[number, :3] = row, length, len(tokens)
-        table[number, 3 : 3 + len(tokens)] = tokens
+def align(states: Any, drafts: Mapping[str, SentDraft], draft_logits: torch.Tensor | None = None) -> None:
+    """Write the drafts into `states.draft_tokens`; and where the speculator samples its drafts, into the
+    `draft_logits` that they have been drawn for certain."""
+    longest = max(len(draft.tokens) for draft in drafts.values())
+    table = np.zeros((len(drafts), HEADER + longest), np.int32)
+    for row, (request_id, draft) in zip(table, drafts.items(), strict=True):
+        row[:HEADER] = states.req_id_to_index[request_id], draft.length, len(draft.tokens)
+        row[HEADER : HEADER + len(draft.tokens)] = draft.tokens
     on_device = async_tensor_h2d(table, device=states.device)
+    aligned = torch.empty(len(drafts), dtype=torch.int32, device=states.device)
     most = states.draft_tokens.shape[1]
     _align_kernel[(len(drafts),)](
         on_device,
         on_device.stride(0),
+        aligned,
         states.all_token_ids.gpu,
         states.all_token_ids.gpu.stride(0),
         states.total_len.gpu,
@@ -46,12 +59,27 @@ def align(states: Any, drafts: Mapping[str, tuple[int, Sequence[int]]]) -> None:
         most,
         BLOCK=triton.next_power_of_2(max(longest, most)),
     )
+    if draft_logits is not None:
+        vocab_size = draft_logits.shape[-1]
+        _certain_kernel[(len(drafts), most, triton.cdiv(vocab_size, VOCAB_BLOCK))](
+            on_device,
+            on_device.stride(0),
+            aligned,
+            states.draft_tokens,
+            states.draft_tokens.stride(0),
+            draft_logits,
+            draft_logits.stride(0),
+            draft_logits.stride(1),
+            vocab_size,
+            BLOCK=VOCAB_BLOCK,
+        )
 
 
 @triton.jit
-def _align_kernel(
+def _align_kernel(  # type: ignore[no-untyped-def]
     drafts_ptr,  # [drafts, 3 + tokens]: row of the request, length of its text then, tokens, and the tokens
     drafts_stride,
+    aligned_ptr,
     all_token_ids_ptr,
     all_token_ids_stride,
     total_len_ptr,
@@ -73,10 +101,37 @@ def _align_kernel(
     wrong = tl.sum(((block < written) & (text != expected)).to(tl.int32))
     aligned = (wrong == 0) & (written >= 0) & (written <= BLOCK)
     rest = tl.load(draft_ptr + 3 + written + block, mask=aligned & (written + block < tokens), other=0)
+    # The speculator may have drafted fewer tokens than are verified: it leaves -1, which is no token.
+    place_ptr = draft_tokens_ptr + row * draft_tokens_stride + block
+    theirs = tl.load(place_ptr, mask=block < num_draft_tokens, other=0)
+    kept = tl.where(aligned, rest.to(tl.int64), tl.where(theirs < 0, 0, theirs))
+    tl.store(place_ptr, kept, mask=block < num_draft_tokens)
+    tl.store(aligned_ptr + tl.program_id(0), aligned.to(tl.int32))
+
+
+@triton.jit
+def _certain_kernel(  # type: ignore[no-untyped-def]
+    drafts_ptr,
+    drafts_stride,
+    aligned_ptr,
+    draft_tokens_ptr,
+    draft_tokens_stride,
+    draft_logits_ptr,  # [requests, draft tokens, vocabulary]
+    draft_logits_stride_0,
+    draft_logits_stride_1,
+    vocab_size,
+    BLOCK: tl.constexpr,
+):
+    row = tl.load(drafts_ptr + tl.program_id(0) * drafts_stride).to(tl.int64)
+    place = tl.program_id(1)
+    aligned = tl.load(aligned_ptr + tl.program_id(0)) > 0
+    token = tl.load(draft_tokens_ptr + row * draft_tokens_stride + place)
+    block = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
+    logits = tl.where(block == token, 0.0, float("-inf"))
     tl.store(
-        draft_tokens_ptr + row * draft_tokens_stride + block,
-        rest.to(tl.int64),
-        mask=aligned & (block < num_draft_tokens),
+        draft_logits_ptr + row * draft_logits_stride_0 + place * draft_logits_stride_1 + block,
+        logits,
+        mask=aligned & (block < vocab_size),
     )
 
 
