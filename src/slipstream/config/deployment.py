@@ -54,6 +54,8 @@ class Deployment:
     watermark_config: Any = None
     platform: str = ""
     """What the installed vLLM is built for: cpu, cuda or another; empty if that is not known."""
+    v2: bool = False
+    """vLLM takes its V2 model runner, with asynchronous scheduling, where nothing asks for V1."""
 
     @classmethod
     def from_arguments(cls, model: str, arguments: Mapping[str, Any]) -> Self:

@@ -119,13 +119,19 @@ CASES = (
         "leave prefill_context_parallel_size out, or write one drafter in vLLM's own form",
     ),
     Case(
-        "Asynchronous scheduling, composed proposers",
+        "Asynchronous scheduling, composed proposers, on the V1 model runner",
         Support.OFF,
         "n-gram and suffix drafts are not ready when async_scheduling wants them",
         "tests/unit/ops/test_doctor.py",
-        lambda s: s.deployment.async_scheduling,
-        "remove async_scheduling",
+        lambda s: s.deployment.async_scheduling and not s.deployment.v2,
+        "remove async_scheduling, or run on V2 (CUDA)",
         ahead_works=True,
+    ),
+    Case(
+        "Asynchronous scheduling, composed proposers, on the V2 model runner",
+        Support.TESTED,
+        "lookup alone and with a draft model, EAGLE, EAGLE-3 or MTP; drafts are made a step ahead",
+        "tests/engine/test_v2_composition.py",
     ),
     Case(
         "Asynchronous scheduling, a drafter planned a step ahead (`native: true`)",
@@ -161,7 +167,7 @@ CASES = (
     Case(
         "CUDA",
         Support.UNTESTED,
-        "no GPU was at hand; the V2 model runner was run in Triton's interpreter",
+        "no GPU was at hand; the V2 model runner was run on CPU, its kernels compiled for that",
         applies=lambda s: s.deployment.platform == "cuda",
     ),
     Case(
