@@ -1,0 +1,137 @@
+"""Proposers composed on vLLM's V2 model runner with asynchronous scheduling: the text is bare V2's, and what
+is sampled follows the target's distribution, also where the drafter samples its drafts.
+
+V2 needs Triton, whose kernels are compiled for the CPU (`slipstream.testing.v2`).
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.test_sampled_distribution import PROMPT, SIGNIFICANT, TOP_K, law, p_value
+from slipstream.testing import models
+from slipstream.testing import v2 as v2_on_cpu
+
+HERE = Path(__file__).parent
+K = 3
+RANDOM = np.random.default_rng(2)
+PROMPTS = [RANDOM.integers(0, 256, length).tolist() for length in (3, 5, 40, 2, 17, 9, 30, 7)]
+DRAWS = 10_000
+
+
+def run(model: Path, prompts: list[list[int]], arms: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    environment = v2_on_cpu.environment({
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE.parent), os.environ.get("PYTHONPATH")])),
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    })  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, str(HERE / "v2" / "compose.py")],
+        input=json.dumps({"model": str(model), "prompts": prompts, "arms": arms}),
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
+    assert lines, done.stdout[-3000:] + done.stderr[-3000:]
+    results: dict[str, Any] = json.loads(lines[-1].removeprefix("RESULT "))
+    return results
+
+
+@pytest.fixture(scope="module")
+def bare() -> list[list[int]]:
+    texts: list[list[int]] = run(models.varied_llama(), PROMPTS, {"bare": {"speculate": "off"}})["bare"]["texts"]
+    return texts
+
+
+@pytest.fixture(scope="module")
+def composed(bare: list[list[int]], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    file = tmp_path_factory.mktemp("prophet") / "texts.json"
+    file.write_text(json.dumps([prompt + text for prompt, text in zip(PROMPTS, bare, strict=True)]))
+    prophet = {"engine.planted.Prophet": {"texts": str(file)}}
+    fixed = {"mode": "fixed", "num_draft_tokens": K, "plugins": prophet}
+    draft_model = {"drafter": str(models.noisy_llama())}
+    arms: dict[str, dict[str, Any]] = {
+        "lookup": {"speculate": fixed},
+        "lookup, planned": {"speculate": {"plugins": prophet}},
+        "draft model": {"speculate": fixed, **draft_model},
+        "draft model, planned": {"speculate": {"plugins": prophet}, **draft_model},
+        "eagle": {"speculate": fixed, "drafter": str(models.eagle_head(models.varied_llama()))},
+        "one at once": {"speculate": fixed, **draft_model, "max_num_seqs": 1},
+        "chunks": {"speculate": fixed, **draft_model, "max_num_batched_tokens": 32},
+        "cached": {"speculate": fixed, **draft_model, "rounds": 2},
+        "preempted": {"speculate": fixed, **draft_model, "num_gpu_blocks_override": 4, "block_size": 16},
+        "sampled drafts": {
+            "speculate": {**fixed, "vllm": {"draft_sample_method": "probabilistic"}}, **draft_model
+        },
+    }  # fmt: skip
+    return run(models.varied_llama(), PROMPTS, arms)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["lookup", "lookup, planned", "draft model", "draft model, planned", "eagle", "one at once", "chunks",
+     "cached", "preempted", "sampled drafts"],
+)  # fmt: skip
+def test_the_text_is_bare_v2s(bare: list[list[int]], composed: dict[str, Any], name: str) -> None:
+    found = composed[name]
+    assert found["texts"] == bare * (len(found["texts"]) // len(bare))
+    assert found["report"]["failures"] == 0
+    assert not found["report"]["faults"]
+    assert found["accepted_tokens"] > 0
+
+
+def test_lookup_drafts_are_put_where_the_text_is(composed: dict[str, Any]) -> None:
+    """The prophet is right four times of five, so of its drafts of three about two thirds are accepted."""
+    found = composed["lookup"]
+    drafted, accepted = (found["report"][what]["prophet"] for what in ("draft_tokens", "accepted_tokens"))
+    assert (drafted, accepted) == (found["draft_tokens"], found["accepted_tokens"])
+    assert accepted > 0.4 * drafted
+
+
+def test_the_drafter_drafts_where_lookup_was_wrong(composed: dict[str, Any]) -> None:
+    found = composed["draft model"]
+    by_proposer = found["report"]["accepted_tokens"]
+    assert by_proposer["prophet"] > 0
+    assert by_proposer["draft_model"] > 0
+    assert sum(by_proposer.values()) == found["accepted_tokens"]
+    assert sum(found["report"]["draft_tokens"].values()) == found["draft_tokens"]
+
+
+def test_requests_were_preempted(composed: dict[str, Any]) -> None:
+    assert composed["preempted"]["preemptions"] > 0
+
+
+@pytest.mark.parametrize("drafts", ["argmax", "sampled"])
+def test_the_distribution_is_the_targets(drafts: str) -> None:
+    """With sampled drafts the drafter is the target itself, so all of its own drafts are accepted; lookup
+    drafts, which stand in their place, must not be."""
+    speculate: dict[str, Any] = {"mode": "fixed", "num_draft_tokens": 2, "ngram": {"min": 1, "max": 3}}
+    if drafts == "sampled":
+        speculate["vllm"] = {"draft_sample_method": "probabilistic"}
+    arm = {
+        "speculate": speculate,
+        "drafter": str(models.few_words()),
+        "max_num_seqs": 256,
+        "max_model_len": 160,
+        "kv_cache_memory_bytes": 512 * 1024**2,
+        "sampling": {"temperature": 1.0, "top_k": TOP_K, "max_tokens": 4},
+    }
+    expected = law()
+    found = []
+    for seed in (0, 1):  # the second only if the first looks bad, as one in ten thousand does by chance
+        result = run(models.few_words(), [PROMPT] * DRAWS, {"drawn": arm | {"seed": seed}})["drawn"]
+        assert result["report"]["draft_tokens"]["ngram"] > DRAWS / 4
+        counts = Counter(tuple(text[:3]) for text in result["texts"])
+        found.append(p_value(counts, expected))
+        if found[-1] > SIGNIFICANT:
+            return
+    raise AssertionError(f"twice not the target's distribution: {found}")
