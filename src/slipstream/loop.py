@@ -24,6 +24,7 @@ from slipstream.planning.optimizer import Survival
 from slipstream.planning.planner import (
     EMPTY_QUEUE,
     NOT_RUN,
+    DrafterPlan,
     DrafterRun,
     Outlook,
     Plan,
@@ -60,7 +61,9 @@ class SpeculationLoop:
         self.state = StepState(Step(1))
         self._pace = 1.0  # of all requests lately
         self._expected: dict[str, float] = {}  # tokens of the last offers, by request
-        self._survival: Mapping[str, Survival] = {}  # of what could be verified in the last step planned
+        # For the last step planned:
+        self._offers: Mapping[str, Offer] = {}  # of the free proposers
+        self._under_way: Mapping[str, int] = {}
         self.promise = NO_PROMISE
         """Of the last plan."""
         self._turn, self._clock = 0, clock
@@ -75,7 +78,7 @@ class SpeculationLoop:
         """Return the drafts that the next step verifies, of those `requests` that it could verify drafts for;
         `step` is what it holds besides, in the `queue` are requests without a token, and `drafted` is what a
         drafter has put where the step will find it."""
-        self.promise = NO_PROMISE
+        self.promise, self._offers = NO_PROMISE, {}
         requests = list(requests)
         selected = self._select(requests, step, queue)
         if not selected and not self.composer.drafters and not drafted.survival:
@@ -104,21 +107,26 @@ class SpeculationLoop:
         drafter, drafter_seconds = self._ask_drafter(wanted, offers)
         self.composer.correct(offers)
         self._expected = {request: sum(offer.survival) for request, offer in offers.items()}
-        self._survival = drafted.combine(offers, under_way)
-        plan = self.policy.plan(self.state, self._survival, drafted.run if drafted.survival else drafter)
+        self._offers, self._under_way = dict(offers), under_way
+        survival = drafted.combine(offers, under_way)
+        plan = self.policy.plan(self.state, survival, drafted.run if drafted.survival else drafter)
         if isinstance(plan, Plan):
             self.promise = Promise(plan.expected_tokens - plan.requests, plan.worth, len(wanted))
-        ours = {request: length for request, length in plan.lengths.items() if request in offers}
+        lengths = drafted.probe(plan.lengths)
+        ours = {request: length for request, length in lengths.items() if request in offers}
         drafts = self.composer.choose(offers, ours, under_way)
-        for request, length in plan.lengths.items():
+        for request, length in lengths.items():
             if length and request not in offers:
                 drafts[request] = drafted.draft(request, under_way.get(request, 0), length)
         return drafts, drafter_seconds
 
-    def plan_passes(self, expected: Mapping[str, Survival]) -> int:
-        """Return how many tokens a drafter shall draft at the end of the step that was just planned, if that
-        is what they are expected to bring. What others will offer then is taken to be what they offer now."""
-        return self.policy.plan_drafter(self.state, self._survival, expected).passes
+    def plan_drafter(self, expected: Mapping[str, Survival]) -> DrafterPlan:
+        """Plan what a drafter drafts at the end of the step that was just planned, if that is what it is
+        expected to bring. What others will offer then is taken to be what they offer now."""
+        offered = NOT_DRAFTED.combine(dict(self._offers), self._under_way)
+        plan = self.policy.plan_drafter(self.state, offered, expected)
+        self.policy.record_drafter(plan)
+        return plan
 
     def record(self, outcome: StepOutcome) -> None:
         self.policy.record(outcome)

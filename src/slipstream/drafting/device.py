@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from slipstream.drafting.composer import Offer
 from slipstream.planning.optimizer import Survival
 from slipstream.planning.planner import NOT_RUN, DrafterRun
+from slipstream.planning.thresholds import THRESHOLDS
 
 UNKNOWN = -1
 """In place of a token that only the workers know. It is never equal to one that was written."""
@@ -22,6 +23,8 @@ class Drafted:
     run: DrafterRun = NOT_RUN
     survival: Mapping[str, Survival] = field(default_factory=dict)
     """Expected of its tokens, by request."""
+    is_probe: bool = False
+    """It drafted to see whether it is right now."""
 
     def cut(self, most: Mapping[str, int]) -> "Drafted":
         """Return what is left if these requests have at most so many tokens verified, and others none."""
@@ -47,6 +50,14 @@ class Drafted:
             else:
                 del offers[request]
         return combined
+
+    def probe(self, lengths: Mapping[str, int]) -> Mapping[str, int]:
+        """Return these lengths, and one token for some requests that have none if the drafter was to be tried
+        out: what is not verified teaches nothing, as its tokens are not known."""
+        if not self.is_probe:
+            return lengths
+        idle = [request for request in self.survival if not lengths.get(request)]
+        return {**lengths, **dict.fromkeys(idle[: THRESHOLDS.drafter_probe_requests], 1)}
 
     def draft(self, request: str, skipped: int, length: int) -> Offer:
         """Return so many tokens of the drafter's as a draft."""

@@ -246,11 +246,13 @@ class Planner:
         }
         return DrafterPlan(tokens | requested, max(passes, max(requested.values(), default=0)), is_probe)
 
-    def record_drafter(self, plan: DrafterPlan, seconds: float) -> None:
-        """Record what the drafter took."""
+    def record_drafter(self, plan: DrafterPlan, seconds: float | None = None) -> None:
+        """Record what the drafter took; None: as much as it usually does, for it was not timed."""
+        took = self.drafter_cost.seconds(plan.passes) if seconds is None else seconds
         if plan.is_probe:
-            self.exploration.spend(max(seconds - self.drafter_cost.seconds(plan.passes - 1), 0.0))
-        self.drafter_cost.record(plan.passes, seconds)
+            self.exploration.spend(max(took - self.drafter_cost.seconds(plan.passes - 1), 0.0))
+        if seconds is not None:
+            self.drafter_cost.record(plan.passes, seconds)
 
     def plan(self, state: StepState, offers: Mapping[str, Survival], drafter: DrafterRun = NOT_RUN) -> Plan:
         """Decide how many draft tokens of each request are verified."""

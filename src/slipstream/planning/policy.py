@@ -26,7 +26,7 @@ class Policy(Protocol):
         self, state: StepState, offers: Mapping[str, Survival], expected: Mapping[str, Survival]
     ) -> DrafterPlan: ...
 
-    def record_drafter(self, plan: DrafterPlan, seconds: float) -> None: ...
+    def record_drafter(self, plan: DrafterPlan, seconds: float | None = None) -> None: ...
 
     def plan(
         self, state: StepState, offers: Mapping[str, Survival], drafter: DrafterRun = NOT_RUN
@@ -63,7 +63,7 @@ class VerifyAll:
         }
         return DrafterPlan(tokens, max(tokens.values(), default=0))
 
-    def record_drafter(self, plan: DrafterPlan, seconds: float) -> None:
+    def record_drafter(self, plan: DrafterPlan, seconds: float | None = None) -> None:
         pass
 
     def plan(

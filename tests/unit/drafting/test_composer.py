@@ -95,7 +95,7 @@ class Sparing(VerifyAll):
         self.told.append(({r: list(s) for r, s in offers.items()}, {r: list(s) for r, s in expected.items()}))
         return DrafterPlan(self.asked, max(self.asked.values(), default=0))
 
-    def record_drafter(self, plan: DrafterPlan, seconds: float) -> None:
+    def record_drafter(self, plan: DrafterPlan, seconds: float | None = None) -> None:
         self.ran.append((plan, seconds))
 
     def plan(

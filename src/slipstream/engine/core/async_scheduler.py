@@ -7,7 +7,7 @@ that, so drafts begin with what the step under way is expected to write, and the
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler as VllmAsyncScheduler
@@ -18,10 +18,13 @@ from slipstream.engine.core.device_drafter import DeviceDrafter
 from slipstream.engine.core.scheduler import Scheduler, VllmRequest, make_planner
 from slipstream.engine.core.step_stats import Stops
 from slipstream.engine.settings import Settings
-from slipstream.engine.worker.v2_alignment import SentDraft
+from slipstream.engine.worker.v2_alignment import pack
 from slipstream.loop import Promise
-from slipstream.planning.planner import DrafterRun, Planner, StepOutcome
+from slipstream.planning.planner import DrafterPlan, DrafterRun, Planner, StepOutcome
 from slipstream.planning.step_cost import Step
+
+MOST_UNDER_WAY = 8  # steps
+NO_PASSES = DrafterPlan({}, 0)
 
 
 class RequestUnderWay(VllmRequest):
@@ -46,10 +49,12 @@ class ScheduledStep(NamedTuple):
     requested: frozenset[str]
     """Requests that fix their number of draft tokens themselves."""
     requested_drafts: int
-    passes: int
-    """Of the drafter at its end."""
+    drafter_seconds: float
+    """Before it, at the end of the step before."""
     stops: int
     """How often this process had been stopped before it."""
+    drafts: Mapping[str, tuple[int, Offer]]
+    """With the length of the request's text when it was made."""
 
 
 class AsyncScheduler(Scheduler, VllmAsyncScheduler):
@@ -62,8 +67,10 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
         self._device_drafter: DeviceDrafter | None = None
         if settings.drafter:
             self._device_drafter = DeviceDrafter(settings.drafter, self.num_spec_tokens)
-        self._passes = 0
-        """Tokens that the drafter drafts at the end of the step under way."""
+        self._drafter_plan = NO_PASSES
+        """What the drafter drafts at the end of the step under way."""
+        self._under_way: dict[int, ScheduledStep] = {}
+        """By the identity of vLLM's `SchedulerOutput`."""
         self._stops = Stops()
         self._ended: float | None = None
         """When the output of the step before was there; None if the engine waited since."""
@@ -75,27 +82,29 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
             self._needs_planner = False
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
-        drafts = self._draft_ahead()
-        sent = {}
+        drafted = self._drafted()
+        drafts = self._draft_ahead(drafted)
+        sent: dict[str, tuple[int, Offer]] = {}
         for request in self.running:
             if not request.is_prefill_chunk:
                 verified = 0
                 if draft := drafts.get(request.request_id):
                     verified = max(len(draft.tokens) - request.num_output_placeholders, 0)
-                    sent[request.request_id] = SentDraft(
-                        request.num_tokens, list(draft.tokens), draft.proposer
-                    )
+                    sent[request.request_id] = request.num_tokens, draft
                 request.spec_token_ids = [UNKNOWN] * verified
         output = super().schedule(*args, **kwargs)
-        output.slipstream_drafts = {r: sent[r] for r in output.scheduled_spec_decode_tokens if r in sent}
+        sent = {r: sent[r] for r in output.scheduled_spec_decode_tokens if r in sent}
+        known = {r: (length, draft.tokens) for r, (length, draft) in sent.items() if UNKNOWN not in draft.tokens}
+        output.slipstream_drafts = pack(known)
+        self._keep(output, sent, drafted.run.seconds)
         return output
 
-    def _draft_ahead(self) -> dict[str, Offer]:
+    def _draft_ahead(self, drafted: Drafted) -> dict[str, Offer]:
         if self._loop is None or not self.running:
             return {}
         begun = time.perf_counter()
         try:
-            return self._loop.draft(self._decoding(), self._next_step(), self._queue(), self._drafted())
+            return self._loop.draft(self._decoding(), self._next_step(), self._queue(), drafted)
         except Exception:
             self._failed("drafting", "this step has no drafts")
             return {}
@@ -105,33 +114,32 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
 
     def _drafted(self) -> Drafted:
         """Return what the drafter will have drafted when the step under way is over."""
-        if self._device_drafter is None or not self._passes:
+        plan = self._drafter_plan
+        if self._device_drafter is None or self._loop is None or not plan.passes:
             return NOT_DRAFTED
         decoding = [request.request_id for request in self.running if not request.is_prefill_chunk]
-        survival = self._device_drafter.expected_survival(decoding, self._passes)
-        return Drafted(self._device_drafter.name, self._drafter_run(self._passes), survival)
-
-    def _drafter_run(self, passes: int) -> DrafterRun:
-        policy = self._loop.policy if self._loop is not None else None
-        return DrafterRun(passes, policy.drafter_cost.seconds(passes) if isinstance(policy, Planner) else 0.0)
+        survival = self._device_drafter.expected_survival(decoding, plan.passes)
+        policy = self._loop.policy
+        seconds = policy.drafter_cost.seconds(plan.passes) if isinstance(policy, Planner) else 0.0
+        return Drafted(self._device_drafter.name, DrafterRun(plan.passes, seconds), survival, plan.is_probe)
 
     def _update_after_schedule(self, scheduler_output: Any) -> None:
         if self._device_drafter is not None and scheduler_output.num_scheduled_tokens:
-            self._passes = self._plan_passes(list(scheduler_output.num_scheduled_tokens))
-            scheduler_output.num_spec_tokens_to_schedule = self._passes
+            self._drafter_plan = self._plan_drafter(list(scheduler_output.num_scheduled_tokens))
+            scheduler_output.num_spec_tokens_to_schedule = self._drafter_plan.passes
         super()._update_after_schedule(scheduler_output)
 
-    def _plan_passes(self, request_ids: list[str]) -> int:
-        """Return how many tokens the drafter drafts at the end of the step that is being scheduled."""
+    def _plan_drafter(self, request_ids: list[str]) -> DrafterPlan:
+        """Plan what the drafter drafts at the end of the step that is being scheduled."""
         assert self._loop is not None and self._device_drafter is not None
         if self.parallel_config.data_parallel_size > 1:
-            return int(self.num_spec_tokens)  # engines that draft in step with each other must draft alike
+            # Engines that draft in step with each other must draft alike.
+            return DrafterPlan({}, int(self.num_spec_tokens))
         try:
-            expected = self._device_drafter.expected_survival(request_ids)
-            return self._loop.plan_passes(expected)
+            return self._loop.plan_drafter(self._device_drafter.expected_survival(request_ids))
         except Exception:
             self._failed("planning", "the step after this one has no drafts of the drafter")
-            return 0
+            return NO_PASSES
 
     def _decoding(self) -> Iterator[VllmRequest]:
         """Describe the requests whose next step could verify drafts. vLLM asks the workers for the drafts of
@@ -143,22 +151,31 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
     # ---- the times of steps, from output to output ----
 
     def _record(self, now: float, output: Any) -> None:
-        """Keep with the step what was planned for it. The one before it is still under way."""
-        assert self._loop is not None
+        """Record nothing: the step before is still under way."""
+
+    def _keep(self, output: Any, drafts: Mapping[str, tuple[int, Offer]], drafter_seconds: float) -> None:
+        """Keep what was planned for the step until its output is there."""
+        if self._loop is None:
+            return
         requested = frozenset(self._loop.state.requested)
-        drafts = sum(len(output.scheduled_spec_decode_tokens.get(r, ())) for r in requested)
-        output.slipstream_step = ScheduledStep(
-            self._describe(output), self._loop.promise, requested, drafts, self._passes, self._stops.count
-        )
+        requested_drafts = sum(len(output.scheduled_spec_decode_tokens.get(r, ())) for r in requested)
+        while len(self._under_way) > MOST_UNDER_WAY:  # some that vLLM dropped
+            self._under_way.pop(next(iter(self._under_way)))
+        self._under_way[id(output)] = ScheduledStep(
+            self._describe(output), self._loop.promise, requested, requested_drafts, drafter_seconds,
+            self._stops.count, drafts,
+        )  # fmt: skip
 
     def _note_output(self, scheduler_output: Any, model_runner_output: Any) -> None:
         """Record the step, which is over. Drafting for the one after it went on meanwhile."""
         now = time.perf_counter()
-        self._learn_of_drafter(scheduler_output, model_runner_output)
-        scheduled: ScheduledStep = scheduler_output.slipstream_step
+        scheduled = self._under_way.pop(id(scheduler_output), None)
+        if scheduled is None:
+            return
+        self._learn_of_drafter(scheduled.drafts, scheduler_output, model_runner_output)
         tokens, accepted = self._count_tokens(scheduled.requested, model_runner_output)
         if self._ended is not None and scheduled.step.tokens and scheduled.stops == self._stops.count:
-            drafter = min(self._drafter_run(scheduled.passes).seconds, now - self._ended)
+            drafter = min(scheduled.drafter_seconds, now - self._ended)
             outcome = StepOutcome(
                 scheduled.step, now - self._ended - drafter, drafter, tokens,
                 scheduled.requested_drafts, accepted, *scheduled.promise,
@@ -166,19 +183,21 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
             self._learn_outcome(outcome)
         self._ended = now
 
-    def _learn_of_drafter(self, scheduler_output: Any, model_runner_output: Any) -> None:
+    def _learn_of_drafter(
+        self, drafts: Mapping[str, tuple[int, Offer]], scheduler_output: Any, model_runner_output: Any
+    ) -> None:
         """Learn from the requests whose draft was the drafter's: no other was sent, or it was wrong about
         what the step before has written."""
         if self._device_drafter is None or self._loop is None:
             return
         rows = model_runner_output.req_id_to_index
-        for request_id, draft in scheduler_output.slipstream_drafts.items():
+        for request_id, (length, draft) in drafts.items():
             request = self.requests.get(request_id)
             written = model_runner_output.sampled_token_ids[rows[request_id]] if request_id in rows else ()
             if request is None or not written:
                 continue
-            known = list(request.all_token_ids[draft.length :])
-            if draft.tokens[: len(known)] != known:
+            known = list(request.all_token_ids[length:])
+            if list(draft.tokens[: len(known)]) != known:
                 verified = len(scheduler_output.scheduled_spec_decode_tokens[request_id])
                 self._device_drafter.learn(request_id, verified, len(written) - 1)
                 if draft.proposer != self._device_drafter.name:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from vllm.triton_utils import tl, triton
 from vllm.utils.torch_utils import async_tensor_h2d
 
@@ -18,36 +19,44 @@ HEADER = 3  # numbers before a draft's tokens
 VOCAB_BLOCK = 1024
 
 
-class SentDraft(NamedTuple):
-    """A draft as the scheduler sends it to the workers."""
+class PackedDrafts(NamedTuple):
+    """Drafts as the scheduler sends them to the workers: packed there, where nothing waits for it."""
 
-    length: int
-    """Of the request's text when it was made; the draft goes on from there."""
-    tokens: Sequence[int]
-    proposer: str
+    request_ids: Sequence[str]
+    table: NDArray[np.int32]
+    """[drafts, 3 + tokens]: room for the request's row, the length of its text when the draft was made, the
+    number of its tokens, and the tokens, which go on from there."""
+
+
+def pack(drafts: Mapping[str, tuple[int, Sequence[int]]]) -> PackedDrafts:
+    """Pack for each request the length of its text and its draft."""
+    longest = max((len(tokens) for _, tokens in drafts.values()), default=0)
+    table = np.zeros((len(drafts), HEADER + longest), np.int32)
+    for row, (length, tokens) in zip(table, drafts.values(), strict=True):
+        row[1:HEADER] = length, len(tokens)
+        row[HEADER : HEADER + len(tokens)] = tokens
+    return PackedDrafts(list(drafts), table)
 
 
 class AlignedDrafting:
     """Extends the V2 model runner: before a step the scheduler's drafts are aligned."""
 
     def execute_model(self: Any, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
-        if drafts := getattr(scheduler_output, "slipstream_drafts", None):
+        drafts: PackedDrafts | None = getattr(scheduler_output, "slipstream_drafts", None)
+        if drafts is not None and drafts.request_ids:
             align(self.req_states, drafts, self.speculator.draft_logits)
         return super().execute_model(scheduler_output, *args, **kwargs)  # type: ignore[misc]
 
 
-def align(states: Any, drafts: Mapping[str, SentDraft], draft_logits: torch.Tensor | None = None) -> None:
+def align(states: Any, drafts: PackedDrafts, draft_logits: torch.Tensor | None = None) -> None:
     """Write the drafts into `states.draft_tokens`; and where the speculator samples its drafts, into the
     `draft_logits` that they have been drawn for certain."""
-    longest = max(len(draft.tokens) for draft in drafts.values())
-    table = np.zeros((len(drafts), HEADER + longest), np.int32)
-    for row, (request_id, draft) in zip(table, drafts.items(), strict=True):
-        row[:HEADER] = states.req_id_to_index[request_id], draft.length, len(draft.tokens)
-        row[HEADER : HEADER + len(draft.tokens)] = draft.tokens
-    on_device = async_tensor_h2d(table, device=states.device)
-    aligned = torch.empty(len(drafts), dtype=torch.int32, device=states.device)
+    count, longest = len(drafts.request_ids), drafts.table.shape[1] - HEADER
+    drafts.table[:, 0] = [states.req_id_to_index[request_id] for request_id in drafts.request_ids]
+    on_device = async_tensor_h2d(drafts.table, device=states.device)
+    aligned = torch.empty(count, dtype=torch.int32, device=states.device)
     most = states.draft_tokens.shape[1]
-    _align_kernel[(len(drafts),)](
+    _align_kernel[(count,)](
         on_device,
         on_device.stride(0),
         aligned,
@@ -61,7 +70,7 @@ def align(states: Any, drafts: Mapping[str, SentDraft], draft_logits: torch.Tens
     )
     if draft_logits is not None:
         vocab_size = draft_logits.shape[-1]
-        _certain_kernel[(len(drafts), most, triton.cdiv(vocab_size, VOCAB_BLOCK))](
+        _certain_kernel[(count, most, triton.cdiv(vocab_size, VOCAB_BLOCK))](
             on_device,
             on_device.stride(0),
             aligned,
@@ -77,7 +86,7 @@ def align(states: Any, drafts: Mapping[str, SentDraft], draft_logits: torch.Tens
 
 @triton.jit
 def _align_kernel(  # type: ignore[no-untyped-def]
-    drafts_ptr,  # [drafts, 3 + tokens]: row of the request, length of its text then, tokens, and the tokens
+    drafts_ptr,  # PackedDrafts.table
     drafts_stride,
     aligned_ptr,
     all_token_ids_ptr,
