@@ -112,7 +112,7 @@ class SpeculationLoop:
         plan = self.policy.plan(self.state, survival, drafted.run if drafted.survival else drafter)
         if isinstance(plan, Plan):
             self.promise = Promise(plan.expected_tokens - plan.requests, plan.worth, len(wanted))
-        lengths = drafted.probe(plan.lengths)
+        lengths = drafted.probe(plan.lengths, offers)
         ours = {request: length for request, length in lengths.items() if request in offers}
         drafts = self.composer.choose(offers, ours, under_way)
         for request, length in lengths.items():

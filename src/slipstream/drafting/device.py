@@ -51,12 +51,12 @@ class Drafted:
                 del offers[request]
         return combined
 
-    def probe(self, lengths: Mapping[str, int]) -> Mapping[str, int]:
+    def probe(self, lengths: Mapping[str, int], offers: Mapping[str, Offer]) -> Mapping[str, int]:
         """Return these lengths, and one token for some requests that have none if the drafter was to be tried
         out: what is not verified teaches nothing, as its tokens are not known."""
         if not self.is_probe:
             return lengths
-        idle = [request for request in self.survival if not lengths.get(request)]
+        idle = [request for request in self.survival if not lengths.get(request) and request not in offers]
         return {**lengths, **dict.fromkeys(idle[: THRESHOLDS.drafter_probe_requests], 1)}
 
     def draft(self, request: str, skipped: int, length: int) -> Offer:
