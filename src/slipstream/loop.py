@@ -109,10 +109,12 @@ class SpeculationLoop:
         self._expected = {request: sum(offer.survival) for request, offer in offers.items()}
         self._offers, self._under_way = dict(offers), under_way
         survival = drafted.combine(offers, under_way)
-        plan = self.policy.plan(self.state, survival, drafted.run if drafted.survival else drafter)
+        if drafted.survival:
+            drafter = DrafterRun(drafted.passes, drafted.seconds)
+        plan = self.policy.plan(self.state, survival, drafter)
         if isinstance(plan, Plan):
             self.promise = Promise(plan.expected_tokens - plan.requests, plan.worth, len(wanted))
-        lengths = drafted.probe(plan.lengths, offers)
+        lengths = drafted.probe(plan.lengths, offers, THRESHOLDS.drafter_probe_requests)
         ours = {request: length for request, length in lengths.items() if request in offers}
         drafts = self.composer.choose(offers, ours, under_way)
         for request, length in lengths.items():

@@ -8,10 +8,8 @@ in the workers. A lookup draft that was made here is verified if it begins with 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from slipstream.drafting.calibration import Survival
 from slipstream.drafting.composer import Offer
-from slipstream.planning.optimizer import Survival
-from slipstream.planning.planner import NOT_RUN, DrafterRun
-from slipstream.planning.thresholds import THRESHOLDS
 
 UNKNOWN = -1
 """In place of a token that only the workers know. It is never equal to one that was written."""
@@ -20,7 +18,8 @@ UNKNOWN = -1
 @dataclass(frozen=True)
 class Drafted:
     drafter: str = ""
-    run: DrafterRun = NOT_RUN
+    passes: int = 0
+    seconds: float = 0.0
     survival: Mapping[str, Survival] = field(default_factory=dict)
     """Expected of its tokens, by request."""
     is_probe: bool = False
@@ -51,13 +50,13 @@ class Drafted:
                 del offers[request]
         return combined
 
-    def probe(self, lengths: Mapping[str, int], offers: Mapping[str, Offer]) -> Mapping[str, int]:
-        """Return these lengths, and one token for some requests that have none if the drafter was to be tried
-        out: what is not verified teaches nothing, as its tokens are not known."""
+    def probe(self, lengths: Mapping[str, int], offers: Mapping[str, Offer], most: int) -> Mapping[str, int]:
+        """Return these lengths, and one token for at most so many requests that have none if the drafter was
+        to be tried out: what is not verified teaches nothing, as its tokens are not known."""
         if not self.is_probe:
             return lengths
         idle = [request for request in self.survival if not lengths.get(request) and request not in offers]
-        return {**lengths, **dict.fromkeys(idle[: THRESHOLDS.drafter_probe_requests], 1)}
+        return {**lengths, **dict.fromkeys(idle[:most], 1)}
 
     def draft(self, request: str, skipped: int, length: int) -> Offer:
         """Return so many tokens of the drafter's as a draft."""

@@ -4,9 +4,8 @@ import pytest
 
 from slipstream.drafting.composer import Offer
 from slipstream.drafting.device import NOT_DRAFTED, UNKNOWN, Drafted
-from slipstream.planning.planner import DrafterRun
 
-DRAFTED = Drafted("draft_model", DrafterRun(2, 0.01), {"a": [0.5, 0.25], "b": [0.9, 0.8]})
+DRAFTED = Drafted("draft_model", 2, 0.01, {"a": [0.5, 0.25], "b": [0.9, 0.8]})
 
 
 def test_a_lookup_draft_is_worth_what_follows_the_step_under_way() -> None:
@@ -45,6 +44,6 @@ def test_the_drafters_tokens_are_not_known() -> None:
 
 
 def test_a_drafter_that_is_tried_out_has_tokens_verified() -> None:
-    tried = Drafted("draft_model", DrafterRun(1, 0.01), {"a": [0.1], "b": [0.1]}, is_probe=True)
-    assert tried.probe({"a": 0}, {}) == {"a": 1, "b": 1}
-    assert DRAFTED.probe({"a": 0}, {}) == {"a": 0}
+    tried = Drafted("draft_model", 1, 0.01, {"a": [0.1], "b": [0.1]}, is_probe=True)
+    assert tried.probe({"a": 0}, {}, 4) == {"a": 1, "b": 1}
+    assert DRAFTED.probe({"a": 0}, {}, 4) == {"a": 0}

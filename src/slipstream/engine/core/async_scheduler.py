@@ -20,7 +20,7 @@ from slipstream.engine.core.step_stats import Stops
 from slipstream.engine.settings import Settings
 from slipstream.engine.worker.v2_alignment import pack
 from slipstream.loop import Promise
-from slipstream.planning.planner import DrafterPlan, DrafterRun, Planner, StepOutcome
+from slipstream.planning.planner import DrafterPlan, Planner, StepOutcome
 from slipstream.planning.step_cost import Step
 
 MOST_UNDER_WAY = 8  # steps
@@ -96,7 +96,7 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
         sent = {r: sent[r] for r in output.scheduled_spec_decode_tokens if r in sent}
         known = {r: (length, draft.tokens) for r, (length, draft) in sent.items() if UNKNOWN not in draft.tokens}
         output.slipstream_drafts = pack(known)
-        self._keep(output, sent, drafted.run.seconds)
+        self._keep(output, sent, drafted.seconds)
         return output
 
     def _draft_ahead(self, drafted: Drafted) -> dict[str, Offer]:
@@ -121,7 +121,7 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
         survival = self._device_drafter.expected_survival(decoding, plan.passes)
         policy = self._loop.policy
         seconds = policy.drafter_cost.seconds(plan.passes) if isinstance(policy, Planner) else 0.0
-        return Drafted(self._device_drafter.name, DrafterRun(plan.passes, seconds), survival, plan.is_probe)
+        return Drafted(self._device_drafter.name, plan.passes, seconds, survival, plan.is_probe)
 
     def _update_after_schedule(self, scheduler_output: Any) -> None:
         if self._device_drafter is not None and scheduler_output.num_scheduled_tokens:
