@@ -68,7 +68,7 @@ def composed(bare: list[list[int]], tmp_path_factory: pytest.TempPathFactory) ->
         "one at once": {"speculate": fixed, **draft_model, "max_num_seqs": 1},
         "chunks": {"speculate": fixed, **draft_model, "max_num_batched_tokens": 32},
         "cached": {"speculate": fixed, **draft_model, "rounds": 2},
-        "preempted": {"speculate": fixed, **draft_model, "num_gpu_blocks_override": 4, "block_size": 16},
+        "preempted": {"speculate": fixed, **draft_model, "num_gpu_blocks_override": 6, "block_size": 32},
         "sampled drafts": {
             "speculate": {**fixed, "vllm": {"draft_sample_method": "probabilistic"}}, **draft_model
         },
