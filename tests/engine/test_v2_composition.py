@@ -65,6 +65,7 @@ def composed(bare: list[list[int]], tmp_path_factory: pytest.TempPathFactory) ->
         "draft model": {"speculate": fixed, **draft_model},
         "draft model, planned": {"speculate": {"plugins": prophet}, **draft_model},
         "eagle": {"speculate": fixed, "drafter": str(models.eagle_head(models.varied_llama()))},
+        "eagle3": {"speculate": fixed, "drafter": str(models.eagle3_head(models.varied_llama()))},
         "one at once": {"speculate": fixed, **draft_model, "max_num_seqs": 1},
         "chunks": {"speculate": fixed, **draft_model, "max_num_batched_tokens": 32},
         "cached": {"speculate": fixed, **draft_model, "rounds": 2},
@@ -78,8 +79,8 @@ def composed(bare: list[list[int]], tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.mark.parametrize(
     "name",
-    ["lookup", "lookup, planned", "draft model", "draft model, planned", "eagle", "one at once", "chunks",
-     "cached", "preempted", "sampled drafts"],
+    ["lookup", "lookup, planned", "draft model", "draft model, planned", "eagle", "eagle3", "one at once",
+     "chunks", "cached", "preempted", "sampled drafts"],
 )  # fmt: skip
 def test_the_text_is_bare_v2s(bare: list[list[int]], composed: dict[str, Any], name: str) -> None:
     found = composed[name]
@@ -104,6 +105,20 @@ def test_the_drafter_drafts_where_lookup_was_wrong(composed: dict[str, Any]) -> 
     assert by_proposer["draft_model"] > 0
     assert sum(by_proposer.values()) == found["accepted_tokens"]
     assert sum(found["report"]["draft_tokens"].values()) == found["draft_tokens"]
+
+
+def test_the_targets_own_layer_drafts_beside_lookup(tmp_path: Path) -> None:
+    target = models.with_mtp_layer()
+    bare = run(target, PROMPTS, {"bare": {"speculate": "off"}})["bare"]["texts"]
+    file = tmp_path / "texts.json"
+    file.write_text(json.dumps([prompt + text for prompt, text in zip(PROMPTS, bare, strict=True)]))
+    prophet = {"engine.planted.Prophet": {"texts": str(file)}}
+    asked = {"mode": "fixed", "num_draft_tokens": K, "plugins": prophet, "drafter": {"method": "mtp"}}
+    found = run(target, PROMPTS, {"mtp": {"speculate": asked}})["mtp"]
+    assert found["texts"] == bare
+    assert found["report"]["failures"] == 0
+    assert found["report"]["accepted_tokens"]["prophet"] > 0
+    assert found["report"]["draft_tokens"]["mtp"] > 0
 
 
 def test_requests_were_preempted(composed: dict[str, Any]) -> None:
