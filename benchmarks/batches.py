@@ -202,7 +202,7 @@ def engine(name: str, model: str, dtype: str, seqs: str) -> None:
     llm.llm_engine.step = in_turn  # type: ignore[method-assign]
     unwritten: list[TraceRecorder] = []
     write = TraceRecorder.write_requests
-    TraceRecorder.write_requests = unwritten.append  # type: ignore[assignment, method-assign]
+    TraceRecorder.write_requests = lambda recorder: unwritten.append(recorder)  # type: ignore[method-assign]
     tell({"ready": True})
     before = {"draft_tokens": 0, "accepted_tokens": 0}
     for text in sys.stdin:
