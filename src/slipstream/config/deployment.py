@@ -18,7 +18,7 @@ SHORT_FLAGS = {
     "-pp": "pipeline_parallel_size",
     "-dp": "data_parallel_size",
 }
-SWITCHES = ("async_scheduling", "enable_lora", "enable_sleep_mode")
+SWITCHES = ("async_scheduling", "enable_dbo", "enable_lora", "enable_sleep_mode")
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,7 @@ class Deployment:
     additional_config: Any = None
     async_scheduling: bool = False
     scheduling_policy: str = "fcfs"
+    enable_dbo: bool = False
     enable_lora: bool = False
     enable_sleep_mode: bool = False
     kv_transfer_config: Any = None

@@ -140,6 +140,14 @@ CASES = (
         "tests/engine/test_v2_runner.py",
     ),
     Case(
+        "Dual batch overlap",
+        Support.OFF,
+        "with enable_dbo vLLM leaves its V2 model runner, on which drafts are made a step ahead",
+        "tests/unit/config/test_support.py",
+        lambda s: s.deployment.enable_dbo and s.deployment.v2,
+        "leave enable_dbo out, or set VLLM_USE_V2_MODEL_RUNNER=0",
+    ),
+    Case(
         "Another `scheduler_cls`",
         Support.OFF,
         "another scheduler_cls is given; Slipstream's own is where drafts are chosen",
