@@ -14,6 +14,7 @@ LOOKAHEAD_ASYNC_SCHEDULER = "slipstream.engine.core.lookahead_scheduler.AsyncLoo
 CPU_WORKER = "slipstream.engine.worker.worker.CPUWorker"
 GPU_WORKER = "slipstream.engine.worker.worker.GPUWorker"
 ROOM_FOR_DRAFTS = "ngram_gpu"
+MANY = 1 << 20  # requests
 NO_DRAFTER = "slipstream.engine.worker.drafters.NoDrafter"
 TIMED_CPU_WORKER = "slipstream.engine.worker.step_times.TimedCPUWorker"
 STEPS_VARIABLE = "SLIPSTREAM_STEPS"  # the file that the timed worker writes
@@ -84,11 +85,13 @@ def speculative_config(choice: ResolvedSpeculation) -> dict[str, Any] | None:
             "num_speculative_tokens": choice.num_draft_tokens,
             "prompt_lookup_min": 2,
             "prompt_lookup_max": 2,
+            **_graphs(choice),
         }
     config: dict[str, Any] = {
         "method": choice.method,
         "num_speculative_tokens": choice.num_draft_tokens,
         **choice.vllm,
+        **_graphs(choice),
     }
     if choice.ngram is not None:
         config |= {"prompt_lookup_min": choice.ngram.min, "prompt_lookup_max": choice.ngram.max}
@@ -103,3 +106,11 @@ def speculative_config(choice: ResolvedSpeculation) -> dict[str, Any] | None:
             "max_model_len": drafter.max_model_len,
         }
     return {key: value for key, value in config.items() if value is not None}
+
+
+def _graphs(choice: ResolvedSpeculation) -> dict[str, Any]:
+    """Return what lets the V2 model runner capture CUDA graphs for steps without drafts, of any number of
+    requests. How many tokens are drafted then is not decided by it, but by our scheduler."""
+    if not choice.asynchronous:
+        return {}
+    return {"num_speculative_tokens_per_batch_size": [[1, 1, choice.num_draft_tokens], [2, MANY, 0]]}
