@@ -10,7 +10,7 @@ to be tried out for them. What is:
 The last two may take a fixed share of the time together; the first costs what drafts would have gained in it.
 """
 
-from slipstream.planning.step_cost import Step
+from slipstream.planning.step_cost import Step, on_scale
 from slipstream.planning.thresholds import THRESHOLDS
 
 
@@ -19,8 +19,8 @@ class Exploration:
         self._seconds = 0.0
         self._spent = 0.0
         self._baselines: dict[tuple[int, bool], tuple[int, int]] = {}
-        """By requests, and whether there are prompts: steps with drafts since the last without, and steps
-        without."""
+        """By requests (on the coarse scale of costs: in a batch that drains, none stays for long), and
+        whether there are prompts: steps with drafts since the last without, and steps without."""
 
     @property
     def share(self) -> float:
@@ -35,10 +35,13 @@ class Exploration:
         """Record what a probe costs."""
         self._spent += seconds
 
-    def baseline_is_due(self, step: Step) -> bool:
-        """Return whether there have been enough steps with drafts like this one; at first sooner."""
+    def baseline_is_due(self, step: Step, gain: float) -> bool:
+        """Return whether there have been enough steps with drafts like this one: at first sooner, and the
+        sooner, the less the plan promises to gain. That is what a step without drafts costs, and where little
+        is promised, a baseline that is a little wrong makes a loss of it."""
         since, seen = self._baselines.get(_load(step), (0, 0))
-        return since >= min(THRESHOLDS.baseline_interval, THRESHOLDS.first_baseline * (seen + 1))
+        often = max(gain / THRESHOLDS.baseline_share, THRESHOLDS.least_interval)
+        return since >= min(THRESHOLDS.baseline_interval, THRESHOLDS.first_baseline * (seen + 1), often)
 
     def may_probe_verifying(self, times_measured: int, seconds: float) -> bool:
         """Return whether verifying more drafts has hardly been measured, and the probe can be paid for."""
@@ -52,4 +55,4 @@ class Exploration:
 
 
 def _load(step: Step) -> tuple[int, bool]:
-    return step.requests, step.prefill > 0
+    return on_scale(step.requests), step.prefill > 0

@@ -50,9 +50,8 @@ def makespan_worth(tokens_left: Floats, pace: Floats, end_rate: float, step_seco
     holds m requests, it takes `step_seconds[m] - step_seconds[m - 1]` less: little if many others are still
     running, a whole step if it is the last. Who will run how long is drawn: `tokens_left` are limits, each
     token ends the text with probability `end_rate`, and a request writes `pace` tokens per step, about.
-
-    The worth of a request that is late is an average one's at most: to end the batch sooner, all that are as
-    late must be faster, not only those that can be drafted for.
+    Requests that end in the same step count as running in it, so to be one of many that are late is worth
+    little: to end the batch sooner, all of them must be faster.
     """
     count = len(tokens_left)
     scenarios = max(min(SCENARIOS, MAX_SAMPLES // count), 1)
@@ -66,7 +65,7 @@ def makespan_worth(tokens_left: Floats, pace: Floats, end_rate: float, step_seco
     steps = np.clip(steps + spread * np.resize(_NORMAL, shape), 1, left)
     running = np.array([count - np.searchsorted(np.sort(row), row - 0.5) for row in steps])
     saved = np.diff(step_seconds)[running - 1].mean(0)
-    worth: Floats = np.minimum(saved * count / step_seconds[count], 1.0)
+    worth: Floats = saved * count / step_seconds[count]
     return worth
 
 

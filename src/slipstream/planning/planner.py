@@ -317,9 +317,12 @@ class Planner:
             return 0, "asked for" if settled else "nothing offered"
         if self.paused(state.step):
             return 0, PAUSED
-        count = best_or_zero(baseline.values(gains, seconds, drafter.seconds))
-        if count and not settled and self.exploration.baseline_is_due(state.step):
-            return 0, "to measure a bare step"
+        values = baseline.values(gains, seconds, drafter.seconds)
+        count = best_or_zero(values)
+        if count and not settled:
+            gain = float(values[count] - values[0]) / abs(float(values[0]))
+            if self.exploration.baseline_is_due(state.step, gain):
+                return 0, "to measure a bare step"
         good = int(np.searchsorted(-likeliest, -THRESHOLDS.probe_survival))
         if good > count and seconds[good] + drafter.seconds <= baseline.most_seconds:
             measured = self.cost.steps_seen(replace(state.step, drafts=settled + good))

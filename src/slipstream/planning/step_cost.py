@@ -170,7 +170,7 @@ class StepCost:
 
     def _seconds(self, step: Step, drafts: int, fine: _Factors, coarse: _Factors) -> float:
         expected = self.profile(step.requests + step.prefill + drafts)
-        return expected * math.exp(self.speed + _factor(fine, coarse, _place(drafts)))
+        return expected * math.exp(self.speed + _factor(fine, coarse, on_scale(drafts)))
 
     def _factors(self, step: Step) -> tuple[_Factors, _Factors]:
         """Return the factors of steps of its kind, and of all with as many requests."""
@@ -182,7 +182,7 @@ class StepCost:
         """Learn from a step's latency. Return False if it hung and was left out."""
         if not (math.isfinite(seconds) and seconds > 0):
             return False
-        place = _place(step.drafts)
+        place = on_scale(step.drafts)
         fine, coarse = self._factors(step)
         real = math.log(seconds / self.profile(step.tokens))
         if self.steps == 0:  # the profile leaves out what vLLM does around the pass
@@ -205,7 +205,7 @@ class StepCost:
 
     def steps_seen(self, step: Step) -> int:
         """Return how many steps of this kind were measured."""
-        factor = self._fine.get(_kind(step), {}).get(_place(step.drafts))
+        factor = self._fine.get(_kind(step), {}).get(on_scale(step.drafts))
         return factor.count if factor else 0
 
     def bare(self, step: Step) -> float:
@@ -215,7 +215,7 @@ class StepCost:
 
 def _kind(step: Step) -> Kind:
     per_request = step.context // max(step.requests, 1)
-    return Kind(_place(step.requests), _place(step.prefill // 64), _place(per_request // 512))
+    return Kind(on_scale(step.requests), on_scale(step.prefill // 64), on_scale(per_request // 512))
 
 
 def _factor(fine: _Factors, coarse: _Factors, place: int) -> float:
@@ -233,7 +233,7 @@ def _factor(fine: _Factors, coarse: _Factors, place: int) -> float:
     return overall.value
 
 
-def _place(count: int) -> int:
+def on_scale(count: int) -> int:
     """Return the place of a count on the coarse scale."""
     return SCALE[bisect_right(SCALE, count) - 1]
 

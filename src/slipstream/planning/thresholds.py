@@ -49,6 +49,11 @@ class Thresholds:
     baseline_interval: int = 200
     """Steps with drafts at one load, after which one is run without, to measure the baseline: 0.5% of the
     steps. Doubled: half of that cost, and a machine that has become slower is noticed after 400 steps."""
+    baseline_share: float = 0.003
+    """Of the time, what steps without drafts may cost where a plan promises little: with 3% every tenth step
+    is one. Doubled: every fifth, and such plans bring 0.3% less."""
+    least_interval: int = 4
+    """Steps with drafts between two without, at least. Chosen."""
     first_baseline: int = 10
     """The interval at first; it grows by as much with every baseline step. Chosen: with few measurements one
     outlier misleads. Doubled: a wrong first measurement lasts 20 steps."""

@@ -110,12 +110,17 @@ class Replayed:
 
 
 def learnt_cost(trace: Trace) -> Callable[[Step], float]:
-    """Return what a step takes by the trace."""
+    """Return what a step takes by the trace, at the speed that the machine had on average."""
     cost = StepCost(trace.profile or GUESS)
     for _ in range(LEARNING_ROUNDS):
         for outcome in trace.steps:
             cost.learn(outcome.step, outcome.seconds)
-    return cost.seconds
+    speed = {}
+    for prompts in (False, True):
+        alike = [outcome for outcome in trace.steps if (outcome.step.prefill > 0) == prompts]
+        learnt = sum(cost.seconds(outcome.step) for outcome in alike)
+        speed[prompts] = sum(outcome.seconds for outcome in alike) / learnt if alike else 1.0
+    return lambda step: cost.seconds(step) * speed[step.prefill > 0]
 
 
 def drafting_seconds(trace: Trace) -> float:

@@ -28,11 +28,11 @@ def worth(left: list[float], pace: list[float], end_rate: float = 0.0) -> list[f
 
 
 def test_who_ends_early_saves_only_its_own_share() -> None:
-    """Each of the first three is missing from steps that others need anyway."""
+    """Each of the first three is missing from steps that others need anyway; the last saves whole steps."""
     early, middle, _, last = worth([10, 20, 30, 90], [1.0] * 4)
     share = PER_TOKEN / (step_seconds(4)[4] / 4)
     assert [early, middle] == pytest.approx([share] * 2)
-    assert last == 1.0, "at most an average one's"
+    assert last == pytest.approx((FIXED + PER_TOKEN) / (step_seconds(4)[4] / 4))
 
 
 def test_who_is_fast_is_early() -> None:
@@ -44,9 +44,9 @@ def test_who_is_fast_is_early() -> None:
 
 
 def test_all_alike_are_worth_the_same_on_average() -> None:
-    """Any of them may be the last. The mean is that of throughput, but for what the cap takes."""
+    """Any of them may be the last. The mean is that of throughput, but for those that end together."""
     alike = worth([64] * 32, [2.0] * 32)
-    assert np.mean(alike) > 0.75
+    assert 0.75 < np.mean(alike) <= 1.0
     assert np.mean(worth([64] * 32, [1.0] * 32)) < 0.9
 
 
@@ -54,7 +54,8 @@ def test_nobody_knows_who_ends_last_where_texts_end_by_themselves() -> None:
     """Limits of 1,000, and texts of 50 tokens: what is left by the limit says nothing."""
     left = [1000.0 - 10 * number for number in range(32)]
     by_limit, by_chance = worth(left, [1.0] * 32), worth(left, [1.0] * 32, end_rate=1 / 50)
-    assert by_limit == pytest.approx([1.0] + [PER_TOKEN / (step_seconds(32)[32] / 32)] * 31)
+    average = step_seconds(32)[32] / 32
+    assert by_limit == pytest.approx([(FIXED + PER_TOKEN) / average] + [PER_TOKEN / average] * 31)
     assert abs(np.mean(by_chance[:16]) - np.mean(by_chance[16:])) < 0.1
 
 

@@ -362,7 +362,7 @@ def test_the_guess() -> None:
 @settings(max_examples=20)
 @given(st.integers(0, 10**6))
 def test_the_scale(count: int) -> None:
-    place = costing._place(count)
+    place = costing.on_scale(count)
     assert place <= count
     assert place in SCALE
     assert count < max(place * 1.6, 4)
