@@ -166,11 +166,14 @@ class SpeculationLoop:
                 empty = request.empty_lookups >= THRESHOLDS.max_empty_lookups
                 (others if empty else selected).append(request)
         self.state = StepState(step, requested, outlook, priority, queue)
-        if len(selected) > MAX_LOOKUPS:
-            return self._take_turns(selected, MAX_LOOKUPS)
+        most = MAX_LOOKUPS
+        if self.composer.steps_under_way:  # drafting must be done before the step under way is
+            most = min(most, self.policy.lookups_within(step))
+        if len(selected) > most:
+            return self._take_turns(selected, most)
         if others:
             budget = self.policy.lookup_budget(self.state, len(others))
-            selected += self._take_turns(others, min(budget, MAX_LOOKUPS - len(selected)))
+            selected += self._take_turns(others, min(budget, most - len(selected)))
         return selected
 
     def _take_turns(self, requests: list[RunningRequest], count: int) -> list[RunningRequest]:

@@ -100,7 +100,7 @@ class Composer:
         self._free = [proposer for proposer in proposers if proposer.free]
         self.drafters = [proposer for proposer in proposers if not proposer.free]
         self._vocab_size = vocab_size
-        self._steps_under_way = steps_under_way
+        self.steps_under_way = steps_under_way
         self._running: dict[str, _Running] = {}
         self._scores: defaultdict[str, _Scores] = defaultdict(_Scores)
         self.calibration = Calibration()
@@ -288,7 +288,7 @@ class Composer:
                 round_.skipped = min(round_.skipped, len(written))
             round_.written += written
             round_.steps += 1
-        while running.rounds and running.rounds[0].steps > self._steps_under_way:
+        while running.rounds and running.rounds[0].steps > self.steps_under_way:
             self._score_round(running, running.rounds.popleft())
 
     def _score_round(self, running: _Running, round_: _Round) -> None:

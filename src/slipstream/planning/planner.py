@@ -202,6 +202,10 @@ class Planner:
         """Return how many requests to look up of those that lately had nothing worth verifying."""
         return self.lookups.budget(candidates, self.cost.bare(state.step), state.step.requests)
 
+    def lookups_within(self, step: Step) -> int:
+        """Return how many requests can be looked up, and their drafts planned, while such a step runs."""
+        return max(int(THRESHOLDS.overlap_share * self.cost.bare(step) / max(self.lookups.seconds, 1e-9)), 1)
+
     def record_lookups(self, requests: int, seconds: float, retried: int, tokens: float) -> None:
         """Record what asking the free proposers took; and for requests that lately had nothing and were
         retried, what their drafts are expected to bring."""

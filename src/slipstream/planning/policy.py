@@ -20,6 +20,8 @@ class Policy(Protocol):
 
     def lookup_budget(self, state: StepState, candidates: int) -> int: ...
 
+    def lookups_within(self, step: Step) -> int: ...
+
     def record_lookups(self, requests: int, seconds: float, retried: int, tokens: float) -> None: ...
 
     def plan_drafter(
@@ -49,6 +51,9 @@ class VerifyAll:
 
     def lookup_budget(self, state: StepState, candidates: int) -> int:
         return candidates
+
+    def lookups_within(self, step: Step) -> int:
+        return 1 << 20
 
     def record_lookups(self, requests: int, seconds: float, retried: int, tokens: float) -> None:
         pass
