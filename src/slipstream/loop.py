@@ -86,8 +86,8 @@ class SpeculationLoop:
         begun = self._clock()
         wanted = self._observe(selected)
         under_way = {r.id: r.tokens_under_way for r in requests if r.tokens_under_way}
-        most = {r.id: r.max_draft_tokens for r in requests if r.requested != OFF}
-        drafted = drafted.cut(most)
+        if drafted.survival:
+            drafted = drafted.cut({r.id: r.max_draft_tokens for r in requests if r.requested != OFF})
         drafts, drafter_seconds = self.propose(wanted, under_way, drafted)
         seconds = self._clock() - begun - drafter_seconds
         found = {request: draft for request, draft in drafts.items() if draft.proposer != drafted.drafter}

@@ -42,9 +42,8 @@ class Drafted:
             ours, theirs = offer.survival[skipped:], self.survival.get(request, ())
             aligned = offer.survival[skipped - 1] if skipped and ours else 1.0
             if sum(ours) > aligned * sum(theirs):
-                length = max(len(ours), len(theirs))
                 combined[request] = [
-                    _at(ours, place) + (1 - aligned) * _at(theirs, place) for place in range(length)
+                    value + (1 - aligned) * _at(theirs, place) for place, value in enumerate(ours)
                 ]
             else:
                 del offers[request]
