@@ -8,8 +8,8 @@ after the other were seen to scatter by a quarter. In an arm's process the clock
 for its planner too. All requests of a batch are there from the start and have the same limit, so the batch is
 done when the slowest of them is: tokens/s are the batch's tokens over that time.
 
-`auto@v2` and so on is the same on vLLM's V2 model runner with asynchronous scheduling (`slipstream.testing.v2`).
-Speeds are over those of the first arm.
+`auto@v2` and so on is the same on vLLM's V2 model runner with asynchronous scheduling
+(`slipstream.testing.v2`). Speeds are over those of the first arm.
 """
 
 import argparse

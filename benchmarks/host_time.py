@@ -3,10 +3,10 @@
     python benchmarks/host_time.py > benchmarks/results/host-time.json
 
 Requests repeat what they have read, so that every one has a draft: the most there can be to do. Three times
-are taken. `draft` is the whole loop with n-gram lookup, suffix decoding and the planner, and `pack` what makes
-its drafts ready to be sent: both in the scheduler's process while a step is under way. `align` is what a worker
-does before it can start the next pass, without the copy to the device and the launch of a kernel: that is on
-the critical path.
+are taken. `draft` is the whole loop with n-gram lookup, suffix decoding and the planner, and `pack` what
+makes its drafts ready to be sent: both in the scheduler's process while a step is under way. `align` is what
+a worker does before it can start the next pass, without the copy to the device and the launch of a kernel:
+that is on the critical path.
 """
 
 import json
@@ -89,7 +89,9 @@ def measure(count: int) -> dict[str, object]:
         packing_done = time.perf_counter()
         packed.table[:, 0] = [states.req_id_to_index[name] for name in packed.request_ids]
         aligned = time.perf_counter()
-        verified = {name: max(len(d.tokens) - requests[rows[name]].under_way, 0) for name, d in drafts.items()}
+        verified = {
+            name: max(len(d.tokens) - requests[rows[name]].under_way, 0) for name, d in drafts.items()
+        }
         for request in requests:
             request.end_step(verified.get(request.id, 0))
         tokens = sum(verified.values())

@@ -117,7 +117,8 @@ DSPARK = Method(
 )  # fmt: skip
 MTP = Method(
     "mtp", Kind.HEAD, overlaid=True, offered_keys=("n_predict", "num_nextn_predict_layers"),
-    beyond_offered="multiples", needs_checkpoint=False, signs=Signs(model_types=("mtp",), model_type_endings=("_mtp",)),
+    beyond_offered="multiples", needs_checkpoint=False,
+    signs=Signs(model_types=("mtp",), model_type_endings=("_mtp",)),
 )  # fmt: skip
 DRAFT_MODEL = Method("draft_model", Kind.MODEL, composable=True, plans_ahead=True, overlaid=True)
 

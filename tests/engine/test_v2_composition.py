@@ -48,7 +48,9 @@ def run(model: Path, prompts: list[list[int]], arms: dict[str, dict[str, Any]]) 
 
 @pytest.fixture(scope="module")
 def bare() -> list[list[int]]:
-    texts: list[list[int]] = run(models.varied_llama(), PROMPTS, {"bare": {"speculate": "off"}})["bare"]["texts"]
+    texts: list[list[int]] = run(models.varied_llama(), PROMPTS, {"bare": {"speculate": "off"}})["bare"][
+        "texts"
+    ]
     return texts
 
 

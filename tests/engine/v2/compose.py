@@ -1,5 +1,5 @@
-"""Runs arms on the V2 model runner with asynchronous scheduling, in this process, and prints as JSON what they
-wrote and what was drafted.
+"""Runs arms on the V2 model runner with asynchronous scheduling, in this process, and prints as JSON what
+they wrote and what was drafted.
 
 A program of its own because its environment holds from its start (`slipstream.testing.v2`). An arm is the
 arguments of `slipstream.LLM`, and `rounds` and `sampling`.
@@ -15,11 +15,17 @@ import slipstream
 
 def run(model: str, prompts: list[list[int]], arm: dict[str, Any]) -> dict[str, Any]:
     rounds, sampling = arm.pop("rounds", 1), arm.pop("sampling", {})
-    limits = {"max_model_len": 128, "max_num_seqs": 8, "kv_cache_memory_bytes": 16 * 1024**2}
-    engine = {"dtype": "float32", "enforce_eager": True, "async_scheduling": True, "skip_tokenizer_init": True}
+    limits: dict[str, Any] = {"max_model_len": 128, "max_num_seqs": 8, "kv_cache_memory_bytes": 16 * 1024**2}
+    engine: dict[str, Any] = {
+        "dtype": "float32",
+        "enforce_eager": True,
+        "async_scheduling": True,
+        "skip_tokenizer_init": True,
+    }
     llm = slipstream.LLM(model, **(engine | limits | arm))
     config = llm.llm_engine.vllm_config
-    assert config.use_v2_model_runner and config.scheduler_config.async_scheduling
+    assert config.use_v2_model_runner
+    assert config.scheduler_config.async_scheduling
     parameters = {"temperature": 0.0, "max_tokens": 24, "ignore_eos": True, "detokenize": False} | sampling
     outputs = []
     for _ in range(rounds):

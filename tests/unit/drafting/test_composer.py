@@ -87,7 +87,7 @@ class Sparing(VerifyAll):
     ) -> None:
         self.max_tokens, self.least, self.asked = max_tokens, least, dict(asked or {})
         self.told: list[tuple[dict[str, list[float]], dict[str, list[float]]]] = []
-        self.ran: list[tuple[DrafterPlan, float]] = []
+        self.ran: list[tuple[DrafterPlan, float | None]] = []
 
     def plan_drafter(
         self, state: StepState, offers: Mapping[str, Survival], expected: Mapping[str, Survival]

@@ -55,7 +55,8 @@ def test_on_the_v2_runner_drafts_are_made_a_step_ahead(tmp_path: Path) -> None:
     assert made["speculative_config"]["method"] == "ngram_gpu", "it keeps room for the drafts"
     assert (made["scheduler_cls"], made["async_scheduling"]) == (ASYNC_SCHEDULER, True)
     assert made["worker_cls"] == GPU_WORKER
-    asked = {"drafter": write_model(tmp_path / "d"), "speculate": {"vllm": {"draft_sample_method": "probabilistic"}}}
+    sampled = {"vllm": {"draft_sample_method": "probabilistic"}}
+    asked = {"drafter": write_model(tmp_path / "d"), "speculate": sampled}
     choice = choose(read_speculation(asked)[0], v2, None)
     assert (list(choice.free), choice.asynchronous, choice.plans) == (["ngram", "suffix"], True, True)
     made = engine_arguments(choice, "cuda")

@@ -34,7 +34,7 @@ class RequestUnderWay(VllmRequest):
 
     @property
     def tokens_under_way(self) -> int:
-        return self._request.num_output_placeholders  # type: ignore[no-any-return]
+        return self._request.num_output_placeholders
 
     @property
     def tokens_left(self) -> int:
@@ -94,7 +94,9 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
                 request.spec_token_ids = [UNKNOWN] * verified
         output = super().schedule(*args, **kwargs)
         sent = {r: sent[r] for r in output.scheduled_spec_decode_tokens if r in sent}
-        known = {r: (length, draft.tokens) for r, (length, draft) in sent.items() if UNKNOWN not in draft.tokens}
+        known = {
+            r: (length, draft.tokens) for r, (length, draft) in sent.items() if UNKNOWN not in draft.tokens
+        }
         output.slipstream_drafts = pack(known)
         self._keep(output, sent, drafted.seconds)
         return output
@@ -131,7 +133,8 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
 
     def _plan_drafter(self, request_ids: list[str]) -> DrafterPlan:
         """Plan what the drafter drafts at the end of the step that is being scheduled."""
-        assert self._loop is not None and self._device_drafter is not None
+        assert self._loop is not None
+        assert self._device_drafter is not None
         if self.parallel_config.data_parallel_size > 1:
             # Engines that draft in step with each other must draft alike.
             return DrafterPlan({}, int(self.num_spec_tokens))

@@ -19,7 +19,9 @@ class DeviceDrafter:
         self._prior = prior_survival(max_tokens)
         self._records: dict[str, Record] = {}
 
-    def expected_survival(self, request_ids: Sequence[str], tokens: int | None = None) -> dict[str, list[float]]:
+    def expected_survival(
+        self, request_ids: Sequence[str], tokens: int | None = None
+    ) -> dict[str, list[float]]:
         """Return the survival of so many of its tokens (default: all that it can draft), by request."""
         prior = self._prior[:tokens]
         if not request_ids or not prior:

@@ -109,7 +109,9 @@ class LookaheadPlanning(StepStats):
     def report(self: Any) -> dict[str, Any]:
         """Return counts since the engine's start, and what the planner believes, as `scheduler`."""
         return {
-            **{w: {"drafter": self._drafter.counts[w]} for w in ("drafts", "draft_tokens", "accepted_tokens")},
+            **{
+                w: {"drafter": self._drafter.counts[w]} for w in ("drafts", "draft_tokens", "accepted_tokens")
+            },
             "faults": [],
             "off": [],
             "failures": self._failures,
