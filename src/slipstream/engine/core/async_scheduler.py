@@ -49,8 +49,8 @@ class ScheduledStep(NamedTuple):
     requested: frozenset[str]
     """Requests that fix their number of draft tokens themselves."""
     requested_drafts: int
-    drafter_seconds: float
-    """Before it, at the end of the step before."""
+    drafted: Drafted
+    """By the drafter, at the end of the step before."""
     stops: int
     """How often this process had been stopped before it."""
     drafts: Mapping[str, tuple[int, Offer]]
@@ -98,7 +98,7 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
             r: (length, draft.tokens) for r, (length, draft) in sent.items() if UNKNOWN not in draft.tokens
         }
         output.slipstream_drafts = pack(known)
-        self._keep(output, sent, drafted.seconds)
+        self._keep(output, sent, drafted)
         return output
 
     def _draft_ahead(self, drafted: Drafted) -> dict[str, Offer]:
@@ -135,7 +135,7 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
         """Plan what the drafter drafts at the end of the step that is being scheduled."""
         assert self._loop is not None
         assert self._device_drafter is not None
-        if self.parallel_config.data_parallel_size > 1:
+        if self.parallel_config.data_parallel_size > 1 or not isinstance(self._loop.policy, Planner):
             # Engines that draft in step with each other must draft alike.
             return DrafterPlan({}, int(self.num_spec_tokens))
         try:
@@ -156,7 +156,7 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
     def _record(self, now: float, output: Any) -> None:
         """Record nothing: the step before is still under way."""
 
-    def _keep(self, output: Any, drafts: Mapping[str, tuple[int, Offer]], drafter_seconds: float) -> None:
+    def _keep(self, output: Any, drafts: Mapping[str, tuple[int, Offer]], drafted: Drafted) -> None:
         """Keep what was planned for the step until its output is there."""
         if self._loop is None:
             return
@@ -165,7 +165,7 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
         while len(self._under_way) > MOST_UNDER_WAY:  # some that vLLM dropped
             self._under_way.pop(next(iter(self._under_way)))
         self._under_way[id(output)] = ScheduledStep(
-            self._describe(output), self._loop.promise, requested, requested_drafts, drafter_seconds,
+            self._describe(output), self._loop.promise, requested, requested_drafts, drafted,
             self._stops.count, drafts,
         )  # fmt: skip
 
@@ -175,10 +175,10 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
         scheduled = self._under_way.pop(id(scheduler_output), None)
         if scheduled is None:
             return
-        self._learn_of_drafter(scheduled.drafts, scheduler_output, model_runner_output)
+        self._learn_of_drafter(scheduled, scheduler_output, model_runner_output)
         tokens, accepted = self._count_tokens(scheduled.requested, model_runner_output)
         if self._ended is not None and scheduled.step.tokens and scheduled.stops == self._stops.count:
-            drafter = min(scheduled.drafter_seconds, now - self._ended)
+            drafter = min(scheduled.drafted.seconds, now - self._ended)
             outcome = StepOutcome(
                 scheduled.step, now - self._ended - drafter, drafter, tokens,
                 scheduled.requested_drafts, accepted, *scheduled.promise,
@@ -187,14 +187,14 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
         self._ended = now
 
     def _learn_of_drafter(
-        self, drafts: Mapping[str, tuple[int, Offer]], scheduler_output: Any, model_runner_output: Any
+        self, scheduled: ScheduledStep, scheduler_output: Any, model_runner_output: Any
     ) -> None:
         """Learn from the requests whose draft was the drafter's: no other was sent, or it was wrong about
         what the step before has written."""
-        if self._device_drafter is None or self._loop is None:
+        if self._device_drafter is None or self._loop is None or not scheduled.drafted.passes:
             return
         rows = model_runner_output.req_id_to_index
-        for request_id, (length, draft) in drafts.items():
+        for request_id, (length, draft) in scheduled.drafts.items():
             request = self.requests.get(request_id)
             written = model_runner_output.sampled_token_ids[rows[request_id]] if request_id in rows else ()
             if request is None or not written:
@@ -202,9 +202,10 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
             known = list(request.all_token_ids[length:])
             if list(draft.tokens[: len(known)]) != known:
                 verified = len(scheduler_output.scheduled_spec_decode_tokens[request_id])
-                self._device_drafter.learn(request_id, verified, len(written) - 1)
+                theirs = min(verified, scheduled.drafted.passes)
+                self._device_drafter.learn(request_id, theirs, len(written) - 1)
                 if draft.proposer != self._device_drafter.name:
-                    self._loop.composer.uncount(draft.proposer, verified)
+                    self._loop.composer.uncount(draft.proposer, theirs)
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         result = super().update_from_output(scheduler_output, model_runner_output)
