@@ -121,7 +121,7 @@ def _sum_by_passes(
     """For every number of drafter passes from 0: what they bring each request more than `others`
     [requests, passes]; and with the better of both for each, the number and the sum of the draft tokens at
     least as likely as each of some survivals, which start at 1 [passes, bins]. Sorting them would take too
-    long."""
+    long. Survivals may be weighted, so that some are above 1."""
     gained = np.zeros((len(own_lengths), longest + 1))
     counts = np.zeros((longest + 1, SURVIVAL_BINS + 1), np.int64)
     sums = np.zeros((longest + 1, SURVIVAL_BINS + 1))
@@ -135,7 +135,7 @@ def _sum_by_passes(
             mine = own[own_at : min(own_at + passes, own_end)]
             gained[row, passes] = mine.sum() - theirs
             for value in mine if gained[row, passes] > 0 else others[others_at:others_end]:
-                place = 1 + int((1 - value) * (SURVIVAL_BINS - 1))
+                place = 1 + int(max(1 - value, 0.0) * (SURVIVAL_BINS - 1))  # by worth it may be above 1
                 counts[passes, place] += 1
                 sums[passes, place] += value
     for place in range(SURVIVAL_BINS):

@@ -187,3 +187,14 @@ def test_the_guard_judges_by_worth() -> None:
             planner.record(StepOutcome(Step(8, 8), 0.2, 0.0, 16, 0, 0, 8.0, worth))
     assert not planners[1.0].paused(Step(8))
     assert planners[0.4].paused(Step(8))
+
+
+def test_a_drafter_is_planned_for_requests_whose_tokens_are_worth_more_than_one() -> None:
+    """By priority, and for the last of a batch."""
+    urgent = StepState(Step(2), {}, {}, {"a": -4})
+    plan = planner_for(Objective.LATENCY).plan_drafter(urgent, {}, {"a": [0.9, 0.8], "b": [0.9, 0.8]})
+    assert plan.passes == 2
+    assert plan.tokens["a"] == 2
+    last = state({"a": 90, "b": 10, "c": 10, "d": 10})
+    plan = planner_for(Objective.MAKESPAN).plan_drafter(last, {}, {name: [0.9, 0.8] for name in "abcd"})
+    assert plan.tokens["a"] == 2
