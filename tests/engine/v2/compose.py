@@ -35,7 +35,7 @@ def run(model: str, prompts: list[list[int]], arm: dict[str, Any]) -> dict[str, 
             use_tqdm=False,
         )
     counted = {metric.name: getattr(metric, "value", 0) for metric in llm.get_metrics()}
-    report = {} if arm.get("speculate") == "off" else slipstream.drafting_report(llm)
+    report = {} if arm.get("speculate") == "off" or "native" in str(arm) else slipstream.drafting_report(llm)
     result = {
         "texts": [list(output.outputs[0].token_ids) for output in outputs],
         "draft_tokens": counted.get("vllm:spec_decode_num_draft_tokens", 0),
