@@ -1,5 +1,7 @@
 """How near a replay comes to what was measured: every trace replayed under the policy that was recorded.
 
+For traces of batches (`batches.py --trace`): a batch comes when the one before it is done.
+
 python benchmarks/replay_error.py NAME=POLICY=TRACE ... > benchmarks/results/replay-error.json
 """
 
@@ -17,7 +19,7 @@ def main() -> None:
     for argument in sys.argv[1:]:
         name, policy, path = argument.split("=")
         trace = read_trace(Path(path))
-        real, simulated = measured(trace), replay(trace, policy)
+        real, simulated = measured(trace), replay(trace, policy, closed_loop=True)
         rows.append({
             "run": name, "policy": policy, "objective": str(trace.objective), "requests": len(trace.requests),
             "tokens": [real.tokens, simulated.tokens],

@@ -2,7 +2,7 @@
 
     python benchmarks/thresholds.py TRACE ... > benchmarks/results/thresholds.json
 
-For every trace and value: tokens/s of `auto` over those with the thresholds as they are, replayed.
+For every trace of batches and value: tokens/s of `auto` over those with the thresholds as they are, replayed.
 """
 
 import json
@@ -22,7 +22,7 @@ from slipstream.reporting.run_metadata import about_this_run
 def main() -> None:
     traces = {Path(path).name: read_trace(Path(path)) for path in sys.argv[1:]}
     before = rates(traces)
-    bare = {name: replay(trace, "off").tokens_per_second for name, trace in traces.items()}
+    bare = rates(traces, "off")
     rows = {}
     for field in fields(THRESHOLDS):
         value = getattr(THRESHOLDS, field.name)
@@ -41,8 +41,8 @@ def main() -> None:
     sys.stdout.write(json.dumps(found, indent=1) + "\n")
 
 
-def rates(traces: dict[str, Trace]) -> dict[str, float]:
-    return {name: replay(trace, "auto").tokens_per_second for name, trace in traces.items()}
+def rates(traces: dict[str, Trace], policy: str = "auto") -> dict[str, float]:
+    return {name: replay(trace, policy, closed_loop=True).tokens_per_second for name, trace in traces.items()}
 
 
 @contextmanager

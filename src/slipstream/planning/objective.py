@@ -20,13 +20,8 @@ from slipstream.planning.thresholds import THRESHOLDS
 
 Floats = NDArray[np.float64]
 
-SCENARIOS = 16  # of how a batch ends
-MAX_SAMPLES = 4096  # of all requests in all scenarios
+LEAST_PACE = 1e-6  # tokens per step beyond the first: so that nothing is divided by 0
 MAX_PRIORITY = 4  # levels that are told apart
-
-_RANDOM = np.random.default_rng(0)  # the same in every process
-_NORMAL = _RANDOM.standard_normal(MAX_SAMPLES)
-_EXPONENTIAL = _RANDOM.standard_exponential(MAX_SAMPLES)
 
 
 class Objective(StrEnum):
@@ -46,26 +41,19 @@ class Bounds:
 def makespan_worth(tokens_left: Floats, pace: Floats, end_rate: float, step_seconds: Floats) -> Floats:
     """Return what a token of each request takes off the time until all are done, in units of the average.
 
-    A request that ends a token earlier is missing from the last step it would have been in. If that step
-    holds m requests, it takes `step_seconds[m] - step_seconds[m - 1]` less: little if many others are still
-    running, a whole step if it is the last. Who will run how long is drawn: `tokens_left` are limits, each
-    token ends the text with probability `end_rate`, and a request writes `pace` tokens per step, about.
-    Requests that end in the same step count as running in it, so to be one of many that are late is worth
-    little: to end the batch sooner, all of them must be faster.
+    The batch is done with its slowest request, however fast the others are. Tokens that a request needs to be
+    done by then are worth the average; any other only takes it out of a step in which others are running.
+    `tokens_left` are limits, and a request writes `pace` tokens per step if all its drafts are verified. Each
+    token ends the text with probability `end_rate`: of such a text nobody knows when it is done, and its
+    tokens are worth the average too.
     """
     count = len(tokens_left)
-    scenarios = max(min(SCENARIOS, MAX_SAMPLES // count), 1)
-    shape = scenarios, count
-    left = np.broadcast_to(tokens_left, shape)
-    drawn = np.resize(_EXPONENTIAL, shape)
-    if end_rate > 0:
-        left = np.minimum(left, drawn / end_rate)
-    steps = left / pace
-    spread = np.sqrt(THRESHOLDS.progress_variance * (pace - 1) * steps)
-    steps = np.clip(steps + spread * np.resize(_NORMAL, shape), 1, left)
-    running = np.array([count - np.searchsorted(np.sort(row), row - 0.5) for row in steps])
-    saved = np.diff(step_seconds)[running - 1].mean(0)
-    worth: Floats = saved * count / step_seconds[count]
+    own_share = float(step_seconds[count] - step_seconds[count - 1]) * count / float(step_seconds[count])
+    steps = float(np.quantile(tokens_left / pace, THRESHOLDS.slowest))
+    needed = np.clip((tokens_left / steps - 1) / np.maximum(pace - 1, LEAST_PACE), 0, 1)
+    ends_by_itself = 1 - np.exp(-end_rate * tokens_left)
+    average = ends_by_itself + (1 - ends_by_itself) * needed
+    worth: Floats = average + (1 - average) * own_share
     return worth
 
 

@@ -18,9 +18,9 @@ class Thresholds:
 
     # ---- what a token is worth (`objective`) ----
 
-    progress_variance: float = 0.5
-    """Of the tokens that a request writes in a step, for how certain it is who ends last. Chosen: steps write
-    one token or, with drafts, several. Doubled: a lead counts as one when it is 1.4 times as long."""
+    slowest: float = 0.9
+    """The quantile of the requests of a batch, by the steps they still need, that counts as its slowest: who
+    it will be is not known. Of 0.8 to 1 the best, by little, on recorded batches."""
     pace_rate: float = 0.2
     """Of what is new in the tokens per step that a request could write. Of 0.03 to 0.2 the best, by little,
     on recorded batches."""
