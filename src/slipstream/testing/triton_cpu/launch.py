@@ -4,8 +4,10 @@ import contextlib
 import hashlib
 import importlib.util
 import inspect
+import itertools
 import logging
 import os
+import secrets
 import sys
 import threading
 from collections import Counter
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from numba.core.bytecode import FunctionIdentity
 from numba.core.errors import NumbaError
 from triton.runtime.errors import InterpreterError  # type: ignore[import-untyped]
 from triton.runtime.interpreter import InterpretedFunction  # type: ignore[import-untyped]
@@ -44,6 +47,7 @@ unchecked: Counter[str] = Counter()
 def install(checked: bool = False) -> None:
     """Compile every kernel that is launched from now on in this process. With `checked` the interpreter runs
     each launch too, on copies, and a difference is an error."""
+    _name_functions_uniquely()
     interpret = InterpretedFunction.run
     kernels: dict[Callable[..., Any], Kernel] = {}
 
@@ -72,6 +76,13 @@ def install(checked: bool = False) -> None:
         return None
 
     InterpretedFunction.run = run
+
+
+def _name_functions_uniquely() -> None:
+    """Let numba number functions from a random number on. It tells closures of one name apart by numbers that
+    begin with 1 in every process: of two kernels that were compiled in different processes and are loaded
+    from the cache in a third, one would call the other's `a * b` for its `a + b`."""
+    FunctionIdentity._unique_ids = itertools.count(secrets.randbits(48))
 
 
 class _Copies:
@@ -171,8 +182,8 @@ class Kernel:
 
 def _module(name: str, source: str) -> Any:
     """Import a source from a file: numba keeps compiled functions of files only."""
-    operators = hashlib.sha256(Path(operations.__file__).read_bytes()).hexdigest()
-    digest = hashlib.sha256((operators + source).encode()).hexdigest()[:16]
+    own = b"".join(Path(file).read_bytes() for file in (__file__, operations.__file__))
+    digest = hashlib.sha256(own + source.encode()).hexdigest()[:16]
     file = _cache() / f"{name}_{digest}.py"
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
