@@ -9,12 +9,14 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from engine.test_composition import MODEL_LEN, features
 from engine.test_sampled_distribution import PROMPT, SIGNIFICANT, TOP_K, law, p_value
 from slipstream.testing import models
 from slipstream.testing import v2 as v2_on_cpu
@@ -22,11 +24,17 @@ from slipstream.testing import v2 as v2_on_cpu
 HERE = Path(__file__).parent
 K = 3
 RANDOM = np.random.default_rng(2)
-PROMPTS = [RANDOM.integers(0, 256, length).tolist() for length in (3, 5, 40, 2, 17, 9, 30, 7)]
+REQUESTS = [(RANDOM.integers(0, 256, n).tolist(), {}) for n in (33, 41, 60, 36, 47, 39, 34, 52)]
+"""Lengths have one power of two above them: for each, kernels are compiled."""
+BARE = {"bare": {"speculate": "off"}}
 DRAWS = 10_000
 
 
-def run(model: Path, prompts: list[list[int]], arms: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def run(
+    model: Path, requests: Sequence[tuple[Any, Any]], arms: dict[str, Any], texts: Path | None = None
+) -> dict[str, Any]:
+    """Run arms that write to these prompts, sampled so; if told, keep what bare vLLM wrote as `texts`."""
+    asked = {"model": str(model), "requests": requests, "arms": arms, "texts": str(texts) if texts else None}
     environment = v2_on_cpu.environment({
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE.parent), os.environ.get("PYTHONPATH")])),
@@ -34,38 +42,35 @@ def run(model: Path, prompts: list[list[int]], arms: dict[str, dict[str, Any]]) 
     })  # fmt: skip
     done = subprocess.run(
         [sys.executable, str(HERE / "v2" / "compose.py")],
-        input=json.dumps({"model": str(model), "prompts": prompts, "arms": arms}),
+        input=json.dumps(asked),
         env=environment,
         capture_output=True,
         text=True,
         check=False,
     )
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
-    assert lines, done.stdout[-3000:] + done.stderr[-3000:]
+    assert lines, done.stdout[-3000:] + done.stderr.split("nanobind")[0][-3000:]
     results: dict[str, Any] = json.loads(lines[-1].removeprefix("RESULT "))
     return results
 
 
-@pytest.fixture(scope="module")
-def bare() -> list[list[int]]:
-    texts: list[list[int]] = run(models.varied_llama(), PROMPTS, {"bare": {"speculate": "off"}})["bare"][
-        "texts"
-    ]
-    return texts
+def prophet(texts: Path) -> dict[str, Any]:
+    """Return the speculation of a proposer that knows what bare vLLM has written, and is often right."""
+    plugins = {"engine.planted.Prophet": {"texts": str(texts)}}
+    return {"mode": "fixed", "num_draft_tokens": K, "plugins": plugins}
 
 
 @pytest.fixture(scope="module")
-def composed(bare: list[list[int]], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    file = tmp_path_factory.mktemp("prophet") / "texts.json"
-    file.write_text(json.dumps([prompt + text for prompt, text in zip(PROMPTS, bare, strict=True)]))
-    prophet = {"engine.planted.Prophet": {"texts": str(file)}}
-    fixed = {"mode": "fixed", "num_draft_tokens": K, "plugins": prophet}
+def composed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    texts = tmp_path_factory.mktemp("prophet") / "texts.json"
+    fixed = prophet(texts)
+    planned = {"plugins": fixed["plugins"]}
     draft_model = {"drafter": str(models.noisy_llama())}
     arms: dict[str, dict[str, Any]] = {
         "lookup": {"speculate": fixed},
-        "lookup, planned": {"speculate": {"plugins": prophet}},
+        "lookup, planned": {"speculate": planned},
         "draft model": {"speculate": fixed, **draft_model},
-        "draft model, planned": {"speculate": {"plugins": prophet}, **draft_model},
+        "draft model, planned": {"speculate": planned, **draft_model},
         "eagle": {"speculate": fixed, "drafter": str(models.eagle_head(models.varied_llama()))},
         "eagle3": {"speculate": fixed, "drafter": str(models.eagle3_head(models.varied_llama()))},
         "one at once": {"speculate": fixed, **draft_model, "max_num_seqs": 1},
@@ -76,7 +81,7 @@ def composed(bare: list[list[int]], tmp_path_factory: pytest.TempPathFactory) ->
             "speculate": {**fixed, "vllm": {"draft_sample_method": "probabilistic"}}, **draft_model
         },
     }  # fmt: skip
-    return run(models.varied_llama(), PROMPTS, arms)
+    return run(models.varied_llama(), REQUESTS, BARE | arms, texts)
 
 
 @pytest.mark.parametrize(
@@ -84,8 +89,8 @@ def composed(bare: list[list[int]], tmp_path_factory: pytest.TempPathFactory) ->
     ["lookup", "lookup, planned", "draft model", "draft model, planned", "eagle", "eagle3", "one at once",
      "chunks", "cached", "preempted", "sampled drafts"],
 )  # fmt: skip
-def test_the_text_is_bare_v2s(bare: list[list[int]], composed: dict[str, Any], name: str) -> None:
-    found = composed[name]
+def test_the_text_is_bare_v2s(composed: dict[str, Any], name: str) -> None:
+    bare, found = composed["bare"]["texts"], composed[name]
     assert found["texts"] == bare * (len(found["texts"]) // len(bare))
     assert found["report"]["failures"] == 0
     assert not found["report"]["faults"]
@@ -110,17 +115,51 @@ def test_the_drafter_drafts_where_lookup_was_wrong(composed: dict[str, Any]) -> 
 
 
 def test_the_targets_own_layer_drafts_beside_lookup(tmp_path: Path) -> None:
-    target = models.with_mtp_layer()
-    bare = run(target, PROMPTS, {"bare": {"speculate": "off"}})["bare"]["texts"]
-    file = tmp_path / "texts.json"
-    file.write_text(json.dumps([prompt + text for prompt, text in zip(PROMPTS, bare, strict=True)]))
-    prophet = {"engine.planted.Prophet": {"texts": str(file)}}
-    asked = {"mode": "fixed", "num_draft_tokens": K, "plugins": prophet, "drafter": {"method": "mtp"}}
-    found = run(target, PROMPTS, {"mtp": {"speculate": asked}})["mtp"]
-    assert found["texts"] == bare
+    texts = tmp_path / "texts.json"
+    asked = prophet(texts) | {"drafter": {"method": "mtp"}}
+    results = run(models.with_mtp_layer(), REQUESTS, BARE | {"mtp": {"speculate": asked}}, texts)
+    found = results["mtp"]
+    assert found["texts"] == results["bare"]["texts"]
     assert found["report"]["failures"] == 0
     assert found["report"]["accepted_tokens"]["prophet"] > 0
     assert found["report"]["draft_tokens"]["mtp"] > 0
+
+
+def test_features_of_requests(tmp_path: Path) -> None:
+    """What `test_composition` tests on V1, in one batch, on a model that is small and has a tokenizer."""
+    requests = [
+        (prompt["prompt_token_ids"] if isinstance(prompt, dict) else prompt, sampling)
+        for prompts, sampling in features().values()
+        for prompt in prompts
+    ]
+    options = {
+        "skip_tokenizer_init": False, "max_model_len": MODEL_LEN, "max_num_seqs": 24,
+        "max_num_batched_tokens": 256, "kv_cache_memory_bytes": 64 * 1024**2,
+        "sampling": {"detokenize": True, "ignore_eos": False},
+    }  # fmt: skip
+    model = models.tiny_llama()
+    asked = {"speculate": {"mode": "fixed", "num_draft_tokens": K, "ngram": {}}, "drafter": str(model)}
+    results = run(model, requests, {"bare": options | {"speculate": "off"}, "composed": options | asked})
+    bare, composed = results["bare"], results["composed"]
+    for place, (request, ours, theirs) in enumerate(
+        zip(requests, composed["texts"], bare["texts"], strict=False)
+    ):
+        assert ours == theirs, f"{place}: {request}"
+    assert composed["ends"] == bare["ends"]
+    assert composed["report"]["failures"] == 0
+    assert all(count > 0 for count in composed["report"]["accepted_tokens"].values())
+
+
+@pytest.mark.alone
+def test_two_ranks(tmp_path: Path) -> None:
+    texts = tmp_path / "texts.json"
+    two = {"tensor_parallel_size": 2}
+    asked = {"speculate": prophet(texts), "drafter": str(models.tiny_llama()), **two}
+    arms = {"bare": {"speculate": "off", **two}, "composed": asked}
+    results = run(models.tiny_llama(), REQUESTS, arms, texts)
+    assert results["composed"]["texts"] == results["bare"]["texts"]
+    assert results["composed"]["report"]["failures"] == 0
+    assert all(count > 0 for count in results["composed"]["report"]["accepted_tokens"].values())
 
 
 def test_requests_were_preempted(composed: dict[str, Any]) -> None:
@@ -145,7 +184,7 @@ def test_the_distribution_is_the_targets(drafts: str) -> None:
     expected = law()
     found = []
     for seed in (0, 1):  # the second only if the first looks bad, as one in ten thousand does by chance
-        result = run(models.few_words(), [PROMPT] * DRAWS, {"drawn": arm | {"seed": seed}})["drawn"]
+        result = run(models.few_words(), [(PROMPT, {})] * DRAWS, {"drawn": arm | {"seed": seed}})["drawn"]
         assert result["report"]["draft_tokens"]["ngram"] > DRAWS / 4
         counts = Counter(tuple(text[:3]) for text in result["texts"])
         found.append(p_value(counts, expected))
