@@ -172,12 +172,6 @@ CONTRACT = (
     ),
     Reliance("vllm.benchmarks.datasets:get_samples", parameters=("args", "tokenizer", "multimodal_backends")),
     Reliance("vllm.tokenizers:get_tokenizer"),
-    # slipstream.engine.core.step_times
-    Reliance("vllm.v1.core.sched.scheduler:Scheduler.schedule"),
-    Reliance(
-        "vllm.v1.core.sched.scheduler:Scheduler.update_from_output",
-        parameters=("scheduler_output", "model_runner_output"),
-    ),
     # slipstream.engine.worker.step_times
     Reliance("vllm.v1.worker.cpu_worker:CPUWorker.execute_model", parameters=("scheduler_output",)),
     Reliance("vllm.v1.worker.cpu_worker:CPUWorker.sample_tokens", parameters=("grammar_output",)),
