@@ -5,6 +5,7 @@ LD_PRELOAD included; the calling process needs no restart. A variable that the u
 """
 
 import ctypes.util
+import math
 import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from slipstream.config import ResolvedSpeculation
+from slipstream.config import Deployment, ResolvedSpeculation
 from slipstream.engine.plugin import ACTIVE_VARIABLE
 from slipstream.methods import NGRAM
 
@@ -31,6 +32,16 @@ class Environment:
     variables: Mapping[str, str]
     done: Sequence[str] = ()
     missing: Sequence[str] = ()
+
+
+def environment_for(deployment: Deployment, choice: ResolvedSpeculation, platform: str) -> Environment:
+    """Return what to set for the processes of this deployment."""
+    if platform != "cpu":
+        return gpu_environment(choice, os.environ)
+    ranks = math.prod(
+        (deployment.tensor_parallel_size, deployment.pipeline_parallel_size, deployment.data_parallel_size)
+    )
+    return cpu_environment(choice, ranks, os.environ)
 
 
 def gpu_environment(choice: ResolvedSpeculation, environ: Mapping[str, str]) -> Environment:

@@ -1,13 +1,12 @@
 """Starting vLLM: the offline engine and the OpenAI-compatible server."""
 
 import json
-import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from slipstream.config import Deployment, ResolvedSpeculation
+from slipstream.config import Deployment
 from slipstream.config.deployment import read_config_file
 from slipstream.engine.launch import environment
 from slipstream.engine.launch.arguments import engine_arguments
@@ -65,7 +64,7 @@ def _prepared(
     """
     choice, done = prepare_drafter(examination.require_sound())
     _, platform = installed_vllm()
-    process_environment = _environment_for(deployment, choice, platform)
+    process_environment = environment.environment_for(deployment, choice, platform)
     report_choice(choice, examination.warned, process_environment, [*notes, *done])
     with environment.applied(process_environment), when_configured(report_engine):
         register()
@@ -134,14 +133,3 @@ def _model_first(flags: Sequence[str]) -> list[str]:
             rest = flags[position + 1 :] if equals else flags[position + 2 :]
             return [value if equals else flags[position + 1], *flags[:position], *rest]
     return list(flags)
-
-
-def _environment_for(
-    deployment: Deployment, choice: ResolvedSpeculation, platform: str
-) -> environment.Environment:
-    if platform != "cpu":
-        return environment.gpu_environment(choice, os.environ)
-    ranks = math.prod(
-        (deployment.tensor_parallel_size, deployment.pipeline_parallel_size, deployment.data_parallel_size)
-    )
-    return environment.cpu_environment(choice, ranks, os.environ)

@@ -1,0 +1,73 @@
+"""Plain vLLM, started without Slipstream, with SLIPSTREAM in its environment."""
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+PROGRAM = """
+import json, os, sys
+from vllm import LLM, SamplingParams
+
+if __name__ == "__main__":
+    asked = json.loads(sys.argv[1])
+    llm = LLM(dtype="float32", enforce_eager=True, max_model_len=256, max_num_seqs=8, disable_log_stats=False,
+              kv_cache_memory_bytes=64 * 1024**2, **asked)
+    sampling = SamplingParams(temperature=0, max_tokens=32, ignore_eos=True)
+    outputs = llm.generate(["one two one two one", "a b c a b c a"], sampling, use_tqdm=False)
+    config = llm.llm_engine.vllm_config
+    counted = {m.name: getattr(m, "value", 0) for m in llm.get_metrics()}
+    print("RESULT " + json.dumps({
+        "texts": [list(o.outputs[0].token_ids) for o in outputs],
+        "scheduler": config.scheduler_config.get_scheduler_cls().__module__,
+        "accepted": counted.get("vllm:spec_decode_num_accepted_tokens", 0),
+        "settings": config.additional_config.get("slipstream") if config.additional_config else None,
+        "modules": sorted(m for m in sys.modules if m.startswith("slipstream")),
+    }))
+"""
+
+
+def run(model: str, environ: dict[str, str], **arguments: Any) -> tuple[dict[str, Any], str]:
+    """Return what a plain `vllm.LLM` did in a process of its own, and what it logged."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SLIPSTREAM")}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, json.dumps({"model": model, **arguments})],
+        env=environment | environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
+    return json.loads(lines[-1].removeprefix("RESULT ")) if lines else {}, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def bare(tiny_llama: str) -> dict[str, Any]:
+    return run(tiny_llama, {})[0]
+
+
+def test_without_it_nothing_of_ours_is_loaded(bare: dict[str, Any]) -> None:
+    assert bare["scheduler"].startswith("vllm.")
+    assert bare["modules"] == ["slipstream", "slipstream.engine", "slipstream.engine.plugin", "slipstream.version"]
+
+
+def test_it_speculates_and_writes_the_same(tiny_llama: str, bare: dict[str, Any]) -> None:
+    found, log = run(tiny_llama, {"SLIPSTREAM": "fixed:3"})
+    assert found, log[-3000:]
+    assert found["scheduler"] == "slipstream.engine.core.scheduler"
+    assert found["texts"] == bare["texts"]
+    assert found["accepted"] > 0
+    assert found["settings"]["objective"] == "makespan"
+
+
+def test_what_does_not_fit_is_bare_vllm_and_one_warning(tiny_llama: str, bare: dict[str, Any]) -> None:
+    found, log = run(tiny_llama, {"SLIPSTREAM": "fixed:no"})
+    assert found["texts"] == bare["texts"]
+    assert found["scheduler"].startswith("vllm.")
+    assert log.count("Slipstream is off") == 1
+    found, log = run(tiny_llama, {"SLIPSTREAM": "fixed:no", "SLIPSTREAM_REQUIRED": "1"})
+    assert not found
+    assert "fixed:no" in log
