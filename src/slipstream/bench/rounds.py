@@ -198,9 +198,16 @@ class Bench:
             "output_tokens": result["output_lens"],
             "ttft": [own.between(s, s + t) for s, t in zip(starts, ttfts, strict=True)],
             "latency": [own.between(s, s + t) for s, t in zip(starts, latencies, strict=True)],
+            "joined": joined(starts, ttfts, latencies),
             "counters": {name: result.get(f"spec_decode_{name}", 0) for name in COUNTERS},
             "steps": StepTotals.of(steps, own).as_dict() if steps else None,
         }
+
+
+def joined(starts: Sequence[float], ttfts: Sequence[float], latencies: Sequence[float]) -> list[bool]:
+    """Return of each request whether others were being written when it came."""
+    written = [(s + first, s + last) for s, first, last in zip(starts, ttfts, latencies, strict=True)]
+    return [any(begun <= start < ended for begun, ended in written) for start in starts]
 
 
 def _salt(cell: Cell, number: int) -> str:
