@@ -6,14 +6,13 @@ other: what disturbs the machine for longer disturbs them alike, and their ratio
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from slipstream.bench.rounds import send_in_turns
-from slipstream.drafting.base import Draft, Proposer
 from slipstream.engine.load_generator import Request, Traffic
 from slipstream.errors import SetupError
 from slipstream.planning.cost import CostCurve
@@ -29,35 +28,10 @@ def probe_arm(most_drafts: int, v2: bool = False) -> Arm:
     drafts are, and in the scheduler on V2, as all lookup drafts are there."""
     speculate: dict[str, Any] = {"mode": "fixed", "num_draft_tokens": most_drafts}
     if v2:
-        speculate["plugins"] = {f"{__name__}.WrongDraftsInTurn": {"most": most_drafts}}
+        speculate["plugins"] = {"slipstream.drafting.probe.WrongDraftsInTurn": {"most": most_drafts}}
     else:
         speculate["custom_class"] = "slipstream.engine.worker.probes.WrongDraftsInTurn"
     return Arm("probe", json.dumps(speculate))
-
-
-class WrongDraftsInTurn(Proposer):
-    """0, 1, ... `most` wrong draft tokens in turn for every request."""
-
-    name = "probe"
-
-    def __init__(self, most: int) -> None:
-        self._most, self._turn = most, -1
-        self._random = np.random.default_rng(0)
-
-    def observe(self, request_id: str, tokens: Sequence[int]) -> None:
-        pass
-
-    def propose(self, wanted: Mapping[str, int]) -> dict[str, Draft]:
-        self._turn = (self._turn + 1) % (self._most + 1)
-        drafts = {}
-        for request_id, most in wanted.items():
-            length = most - self._most + self._turn  # with the tokens under way, which are not verified
-            if self._turn and length > 0:
-                drafts[request_id] = Draft(self._random.integers(256, size=length).tolist(), [0.5] * length)
-        return drafts
-
-    def forget(self, request_id: str) -> None:
-        pass
 
 
 def measure_cost(
