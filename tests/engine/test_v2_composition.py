@@ -24,7 +24,9 @@ from slipstream.testing import v2 as v2_on_cpu
 HERE = Path(__file__).parent
 K = 3
 RANDOM = np.random.default_rng(2)
-REQUESTS = [(RANDOM.integers(0, 256, n).tolist(), {}) for n in (33, 41, 60, 36, 47, 39, 34, 52)]
+REQUESTS: list[tuple[list[int], dict[str, Any]]] = [
+    (RANDOM.integers(0, 256, n).tolist(), {}) for n in (33, 41, 60, 36, 47, 39, 34, 52)
+]
 """Lengths have one power of two above them: for each, kernels are compiled."""
 BARE = {"bare": {"speculate": "off"}}
 DRAWS = 10_000

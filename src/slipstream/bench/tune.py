@@ -210,7 +210,8 @@ class Tuning:
         self._confirm(options, deadline, watcher)
 
     def _measure(self, watcher: Watcher) -> Measured:
-        arms = [Arm(BARE), probe_arm(MOST_DRAFTS, self._v2), *(c.arm(c.name, MOST_DRAFTS) for c in self.candidates)]
+        drafting_arms = [candidate.arm(candidate.name, MOST_DRAFTS) for candidate in self.candidates]
+        arms = [Arm(BARE), probe_arm(MOST_DRAFTS, self._v2), *drafting_arms]
         with running(self.model, arms, self.flags, self.folder / "servers", watcher.doing) as servers:
             form = request_form(servers["probe"], self.model)
             requests = {w.name: [form(request) for request in w.requests] for w in self.workloads}
