@@ -7,6 +7,9 @@ a second, between two steps: on a shared machine the speed of memory changes wit
 after the other were seen to scatter by a quarter. In an arm's process the clock stands still while it waits,
 for its planner too. All requests of a batch are there from the start and have the same limit, so the batch is
 done when the slowest of them is: tokens/s are the batch's tokens over that time.
+
+`auto@v2` and so on is the same on vLLM's V2 model runner with asynchronous scheduling
+(`slipstream.testing.v2`). Speeds are over those of the first arm.
 """
 
 import argparse
@@ -23,9 +26,11 @@ from typing import Any
 
 from slipstream.bench.statistics import mean_ratio
 from slipstream.reporting.run_metadata import about_this_run
+from slipstream.testing import v2
 from slipstream.workloads.loading import load_workload
 
 BARE = "bare"
+V2 = "@v2"
 PAUSED = {"paused": True}
 TURN = 1.0  # seconds; a turn ends with the step that goes beyond
 
@@ -73,10 +78,11 @@ def measure(arms: dict[str, "Arm"], rounds: int, workload: str, size: int, reque
     for name, found in runs.items():
         cell["seconds"][name] = [round(one["seconds"], 4) for one in found]
         cell["tokens"][name] = [one["tokens"] for one in found]
-        if name != BARE and BARE in runs:
+        first = next(iter(runs))
+        if name != first:
             ratios = [
                 one["tokens"] / one["seconds"] / (bare["tokens"] / bare["seconds"])
-                for one, bare in zip(found, runs[BARE], strict=True)
+                for one, bare in zip(found, runs[first], strict=True)
             ]
             interval = mean_ratio(ratios)
             cell["speedup"][name] = {"value": interval.value, "low": interval.low, "high": interval.high}
@@ -85,11 +91,12 @@ def measure(arms: dict[str, "Arm"], rounds: int, workload: str, size: int, reque
 
 
 def line(cell: dict[str, Any]) -> str:
-    seconds = statistics.median(cell["seconds"].get(BARE, [0.0]))
+    first, seconds = next(iter(cell["seconds"].items()))
     ratios = "  ".join(
         f"{name} {r['value']:.3f} [{r['low']:.3f}, {r['high']:.3f}]" for name, r in cell["speedup"].items()
     )
-    return f"{cell['workload']:10} {cell['batch']:3}  bare {seconds:.2f} s  {ratios}  {cell['drafting']}"
+    told = f"{first} {statistics.median(seconds):.2f} s"
+    return f"{cell['workload']:10} {cell['batch']:3}  {told}  {ratios}  {cell['drafting']}"
 
 
 def run_in_turns(arms: dict[str, "Arm"], batch: Any) -> dict[str, dict[str, Any]]:
@@ -115,7 +122,9 @@ class Arm:
 
     def __init__(self, name: str, options: argparse.Namespace) -> None:
         environment = dict(os.environ)
-        if options.trace and name != BARE:
+        if name.endswith(V2):
+            environment = v2.environment(environment)
+        if options.trace and not name.startswith(BARE):
             options.trace.mkdir(parents=True, exist_ok=True)
             environment["SLIPSTREAM_TRACE"] = str(options.trace / f"{name.replace(':', '-')}.jsonl")
         environment["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
@@ -192,7 +201,9 @@ def engine(name: str, model: str, dtype: str, seqs: str) -> None:
         "kv_cache_memory_bytes": 1 << 30, "disable_log_stats": True,
     }  # fmt: skip
     # With `off` it is vLLM as it is, but with the same threads and libraries for all arms.
-    llm = slipstream.LLM(model, speculate="off" if name == BARE else name, **arguments)
+    speculate = name.removesuffix(V2)
+    arguments["async_scheduling"] = name.endswith(V2)
+    llm = slipstream.LLM(model, speculate="off" if speculate == BARE else speculate, **arguments)
     step = llm.llm_engine.step
 
     def in_turn() -> Any:
@@ -225,7 +236,7 @@ def engine(name: str, model: str, dtype: str, seqs: str) -> None:
         while unwritten:
             write(unwritten.pop())
         told["drafting"] = None
-        if name != BARE:
+        if speculate != BARE:
             report = slipstream.drafting_report(llm)
             now = {key: sum(report[key].values()) for key in before}
             planner = report.get("planner") or {}

@@ -17,12 +17,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from slipstream.drafting.base import RequestInfo
-from slipstream.drafting.composer import Composer, Offer
+from slipstream.drafting.composer import NOTHING, Composer, Offer
+from slipstream.drafting.device import NOT_DRAFTED, Drafted
 from slipstream.drafting.requests import AUTO, OFF, RunningRequest
 from slipstream.planning.optimizer import Survival
 from slipstream.planning.planner import (
     EMPTY_QUEUE,
     NOT_RUN,
+    DrafterPlan,
     DrafterRun,
     Outlook,
     Plan,
@@ -59,37 +61,74 @@ class SpeculationLoop:
         self.state = StepState(Step(1))
         self._pace = 1.0  # of all requests lately
         self._expected: dict[str, float] = {}  # tokens of the last offers, by request
+        # For the last step planned:
+        self._offers: Mapping[str, Offer] = {}  # of the free proposers
+        self._under_way: Mapping[str, int] = {}
         self.promise = NO_PROMISE
         """Of the last plan."""
         self._turn, self._clock = 0, clock
 
     def draft(
-        self, requests: Iterable[RunningRequest], step: Step, queue: Queue = EMPTY_QUEUE
+        self,
+        requests: Iterable[RunningRequest],
+        step: Step,
+        queue: Queue = EMPTY_QUEUE,
+        drafted: Drafted = NOT_DRAFTED,
     ) -> dict[str, Offer]:
         """Return the drafts that the next step verifies, of those `requests` that it could verify drafts for;
-        `step` is what it holds besides, and in the `queue` are requests without a token."""
-        self.promise = NO_PROMISE
+        `step` is what it holds besides, in the `queue` are requests without a token, and `drafted` is what a
+        drafter has put where the step will find it."""
+        self.promise, self._offers = NO_PROMISE, {}
+        requests = list(requests)
         selected = self._select(requests, step, queue)
-        if not selected and not self.composer.drafters:
+        if not selected and not self.composer.drafters and not drafted.survival:
             return {}
         begun = self._clock()
         wanted = self._observe(selected)
-        drafts, drafter_seconds = self.propose(wanted)
+        under_way = {r.id: r.tokens_under_way for r in requests if r.tokens_under_way}
+        if drafted.survival:
+            drafted = drafted.cut({r.id: r.max_draft_tokens for r in requests if r.requested != OFF})
+        drafts, drafter_seconds = self.propose(wanted, under_way, drafted)
         seconds = self._clock() - begun - drafter_seconds
-        self.policy.record_lookups(len(selected), seconds, *self._count_lookups(selected, wanted, drafts))
+        found = {request: draft for request, draft in drafts.items() if draft.proposer != drafted.drafter}
+        self.policy.record_lookups(len(selected), seconds, *self._count_lookups(selected, wanted, found))
         return drafts
 
-    def propose(self, wanted: Mapping[str, int]) -> tuple[dict[str, Offer], float]:
-        """Return drafts for these requests, of at most so many tokens, and the seconds the drafter took."""
+    def propose(
+        self,
+        wanted: Mapping[str, int],
+        under_way: Mapping[str, int] = NOTHING,
+        drafted: Drafted = NOT_DRAFTED,
+    ) -> tuple[dict[str, Offer], float]:
+        """Return drafts for these requests, of at most so many tokens, and the seconds the drafter took.
+        Drafts begin with the tokens that the step under way is expected to write; those are not verified."""
         self.composer.begin_step(wanted)
         offers = self.composer.ask_free(wanted)
         drafter, drafter_seconds = self._ask_drafter(wanted, offers)
         self.composer.correct(offers)
-        plan = self.policy.plan(self.state, _survival(offers), drafter)
+        self._expected = {request: sum(offer.survival) for request, offer in offers.items()}
+        self._offers, self._under_way = dict(offers), under_way
+        survival = drafted.combine(offers, under_way)
+        if drafted.survival:
+            drafter = DrafterRun(drafted.passes, drafted.seconds)
+        plan = self.policy.plan(self.state, survival, drafter)
         if isinstance(plan, Plan):
             self.promise = Promise(plan.expected_tokens - plan.requests, plan.worth, len(wanted))
-        self._expected = {request: sum(offer.survival) for request, offer in offers.items()}
-        return self.composer.choose(offers, plan.lengths), drafter_seconds
+        lengths = drafted.probe(plan.lengths, offers, THRESHOLDS.drafter_probe_requests)
+        ours = {request: length for request, length in lengths.items() if request in offers}
+        drafts = self.composer.choose(offers, ours, under_way)
+        for request, length in lengths.items():
+            if length and request not in offers:
+                drafts[request] = drafted.draft(request, under_way.get(request, 0), length)
+        return drafts, drafter_seconds
+
+    def plan_drafter(self, expected: Mapping[str, Survival]) -> DrafterPlan:
+        """Plan what a drafter drafts at the end of the step that was just planned, if that is what it is
+        expected to bring. What others will offer then is taken to be what they offer now."""
+        offered = NOT_DRAFTED.combine(dict(self._offers), self._under_way)
+        plan = self.policy.plan_drafter(self.state, offered, expected)
+        self.policy.record_drafter(plan)
+        return plan
 
     def record(self, outcome: StepOutcome) -> None:
         self.policy.record(outcome)
@@ -127,11 +166,14 @@ class SpeculationLoop:
                 empty = request.empty_lookups >= THRESHOLDS.max_empty_lookups
                 (others if empty else selected).append(request)
         self.state = StepState(step, requested, outlook, priority, queue)
-        if len(selected) > MAX_LOOKUPS:
-            return self._take_turns(selected, MAX_LOOKUPS)
+        most = MAX_LOOKUPS
+        if self.composer.steps_under_way:  # drafting must be done before the step under way is
+            most = min(most, self.policy.lookups_within(step))
+        if len(selected) > most:
+            return self._take_turns(selected, most)
         if others:
             budget = self.policy.lookup_budget(self.state, len(others))
-            selected += self._take_turns(others, min(budget, MAX_LOOKUPS - len(selected)))
+            selected += self._take_turns(others, min(budget, most - len(selected)))
         return selected
 
     def _take_turns(self, requests: list[RunningRequest], count: int) -> list[RunningRequest]:
@@ -157,7 +199,7 @@ class SpeculationLoop:
                 room -= len(new)
                 request.num_observed += len(new)
                 if request.num_observed == length and request.max_draft_tokens > 0:
-                    wanted[request.id] = request.max_draft_tokens
+                    wanted[request.id] = request.tokens_under_way + request.max_draft_tokens
         return wanted
 
     def _ask_drafter(self, wanted: Mapping[str, int], offers: dict[str, Offer]) -> tuple[DrafterRun, float]:
@@ -166,7 +208,8 @@ class SpeculationLoop:
         run, all_seconds = NOT_RUN, 0.0
         for drafter in self.composer.drafters:
             expected = self.composer.expected_survival(drafter, wanted)
-            plan = self.policy.plan_drafter(self.state, _survival(offers), expected)
+            survival = {request: offer.survival for request, offer in offers.items()}
+            plan = self.policy.plan_drafter(self.state, survival, expected)
             begun = self._clock()
             self.composer.ask(drafter, plan.tokens, offers)
             seconds = self._clock() - begun
@@ -193,7 +236,3 @@ class SpeculationLoop:
                 request.pace += THRESHOLDS.pace_rate * (expected - request.pace)
                 self._pace += (request.pace - self._pace) / THRESHOLDS.pace_memory
         return retried, tokens
-
-
-def _survival(offers: Mapping[str, Offer]) -> dict[str, Survival]:
-    return {request: offer.survival for request, offer in offers.items()}

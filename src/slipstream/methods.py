@@ -54,6 +54,8 @@ class Method:
     """It can be asked for a draft, or not, at each step. vLLM runs the others at every step, alone."""
     plans_ahead: bool = False
     """Where vLLM runs it alone, the number of draft tokens can be planned a step ahead."""
+    overlaid: bool = False
+    """On the V2 model runner, which runs it at every step, other drafts can be put in place of its own."""
     one_pass: bool = False
     """All tokens come from one pass, whatever their number."""
     fixed_k: bool = False
@@ -97,11 +99,11 @@ MLP_SPECULATOR = Method(
     signs=Signs(model_types=("mlp_speculator",)),
 )  # fmt: skip
 EAGLE3 = Method(
-    "eagle3", Kind.HEAD, composable=True, plans_ahead=True, sees_every_step=True,
+    "eagle3", Kind.HEAD, composable=True, plans_ahead=True, overlaid=True, sees_every_step=True,
     signs=Signs(architectures=("Eagle3",), names=("eagle3",)),
 )  # fmt: skip
 EAGLE = Method(
-    "eagle", Kind.HEAD, composable=True, plans_ahead=True, sees_every_step=True,
+    "eagle", Kind.HEAD, composable=True, plans_ahead=True, overlaid=True, sees_every_step=True,
     signs=Signs(model_types=("eagle",), architectures=("Eagle",), names=("eagle-",)),
 )  # fmt: skip
 DFLASH = Method(
@@ -114,10 +116,11 @@ DSPARK = Method(
     signs=Signs(architectures=("DSpark",), names=("dspark",)),
 )  # fmt: skip
 MTP = Method(
-    "mtp", Kind.HEAD, offered_keys=("n_predict", "num_nextn_predict_layers"), beyond_offered="multiples",
-    needs_checkpoint=False, signs=Signs(model_types=("mtp",), model_type_endings=("_mtp",)),
+    "mtp", Kind.HEAD, overlaid=True, offered_keys=("n_predict", "num_nextn_predict_layers"),
+    beyond_offered="multiples", needs_checkpoint=False,
+    signs=Signs(model_types=("mtp",), model_type_endings=("_mtp",)),
 )  # fmt: skip
-DRAFT_MODEL = Method("draft_model", Kind.MODEL, composable=True, plans_ahead=True)
+DRAFT_MODEL = Method("draft_model", Kind.MODEL, composable=True, plans_ahead=True, overlaid=True)
 
 METHODS = {
     method.name: method

@@ -1,12 +1,14 @@
 """Workers and proposers with a bug planted in them, for tests that must see it. Used by dotted path."""
 
 import itertools
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from slipstream.drafting import Draft
+from slipstream.drafting import Draft, Proposer
 from slipstream.drafting.ngram import NgramProposer
 from slipstream.engine.worker.drafter_cache import DrafterCache
 from slipstream.engine.worker.worker import CPUWorker
@@ -194,3 +196,36 @@ class PartedRanksWorker(CPUWorker):
             for request, tokens in drafts.items():
                 drafts[request] = [vocab_size - 1 - token for token in tokens]
         return super().execute_model(scheduler_output)
+
+
+class Prophet(Proposer):
+    """Knows what the target will write (`texts`: a JSON file of whole token lists), and says each token wrong
+    with probability `wrong`, the same way each time it is asked at a place."""
+
+    name = "prophet"
+
+    def __init__(self, texts: str, wrong: float = 0.2) -> None:
+        self._texts: list[list[int]] = json.loads(Path(texts).read_text())
+        self._wrong = wrong
+        self._known: dict[str, list[int]] = {}
+
+    def observe(self, request_id: str, tokens: Any) -> None:
+        self._known.setdefault(request_id, []).extend(tokens)
+
+    def propose(self, wanted: Any) -> dict[str, Draft]:
+        drafts = {}
+        for request_id, most in wanted.items():
+            known = self._known[request_id]
+            place = len(known)
+            for text in self._texts:
+                if text[:place] == known:
+                    wrong = np.random.default_rng(place).random(most) < self._wrong
+                    told = [
+                        (token + 1) % 64 if lie else token
+                        for token, lie in zip(text[place : place + most], wrong.tolist(), strict=False)
+                    ]
+                    drafts[request_id] = Draft(told, [(1 - self._wrong) ** (j + 1) for j in range(len(told))])
+        return drafts
+
+    def forget(self, request_id: str) -> None:
+        self._known.pop(request_id, None)

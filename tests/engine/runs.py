@@ -5,7 +5,7 @@ greedy ones at first, the sampled ones as these finish, so that there are greedy
 """
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,6 +61,18 @@ def run_arm(
     del llm
     gc.collect()
     return run
+
+
+def sampling_of(options: Mapping[str, Any]) -> slipstream.SamplingParams:
+    """Return sampling parameters of options that may have been JSON."""
+    from vllm.sampling_params import StructuredOutputsParams
+
+    options = dict(options)
+    if "structured_outputs" in options:
+        options["structured_outputs"] = StructuredOutputsParams(**options["structured_outputs"])
+    if "logit_bias" in options:
+        options["logit_bias"] = {int(token): bias for token, bias in options["logit_bias"].items()}
+    return slipstream.SamplingParams(**options)
 
 
 def _generate(

@@ -12,6 +12,7 @@ import pytest
 
 import slipstream
 from engine.prompts import HANDBOOK, PROMPTS
+from engine.runs import sampling_of
 from slipstream.testing import models
 
 MODEL_LEN = 512
@@ -31,15 +32,13 @@ SCHEMA = {
 
 def features() -> dict[str, tuple[list[Any], dict[str, Any]]]:
     """(prompts, sampling parameters) by feature; greedy, but for what samples from one token."""
-    from vllm.sampling_params import StructuredOutputsParams
-
     long = {"prompt_token_ids": [200 + i % 37 for i in range(NEAR_THE_END)]}
     return {
         "plain": (PROMPTS, {"max_tokens": 48}),
         "near the model's length": ([long, COUNT, long], {"max_tokens": 100}),
         "structured output": (
             ["Give a person as JSON.", COUNT],
-            {"max_tokens": 64, "structured_outputs": StructuredOutputsParams(json=SCHEMA)},
+            {"max_tokens": 64, "structured_outputs": {"json": SCHEMA}},
         ),
         "stop strings": ([COUNT, PROMPTS[13]], {"max_tokens": 64, "stop": [" twelve", "lazy"]}),
         "penalties": (
@@ -88,7 +87,7 @@ def outputs_by_feature(llm: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for batch in (mixed, *apart):
         requests = [
-            (name, prompt, slipstream.SamplingParams(**{"temperature": 0.0, **parameters}))
+            (name, prompt, sampling_of({"temperature": 0.0, **parameters}))
             for name, (prompts, parameters) in batch.items()
             for prompt in prompts
         ]

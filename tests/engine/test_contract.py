@@ -59,7 +59,8 @@ def _has(found: Any, name: str) -> bool:
     return name in fields or hasattr(found, name)
 
 
-ARGUMENTS = [field.name for field in dataclasses.fields(Deployment) if field.name != "platform"]  # ours
+OURS = ("platform", "v2")
+ARGUMENTS = [field.name for field in dataclasses.fields(Deployment) if field.name not in OURS]
 CONTRACT = (
     # slipstream.engine.launch.start, .sampling
     Reliance("vllm:LLM", has=("generate", "chat", "get_metrics")),

@@ -264,11 +264,11 @@ def test_a_long_prompt_is_read_in_several_steps(tiny_llama: str, monkeypatch: py
 @pytest.mark.parametrize("answer", [AttributeError("pass_profile"), [None]])
 def test_foreign_workers_are_planned_for_too(answer: Any) -> None:
     """A `worker_cls` that is not ours tells no profile: the planner begins with a guess."""
-    from slipstream.engine.core.scheduler import _make_planner
+    from slipstream.engine.core.scheduler import make_planner
     from slipstream.planning.objective import Bounds, Objective
 
     executor = MagicMock()
     executor.collective_rpc.side_effect = [answer]
-    planner = _make_planner(executor, Objective.THROUGHPUT, Bounds())
+    planner = make_planner(executor, Objective.THROUGHPUT, Bounds())
     assert planner.report(Step(1))["step_seconds"]
     executor.collective_rpc.assert_called_once_with("pass_profile")

@@ -114,6 +114,48 @@ def test_a_whole_life() -> None:
     assert loop.report()["accepted_tokens"] == loop.report()["draft_tokens"], "the last drafts are scored too"
 
 
+class UnderWay(Text):
+    """A request of which a step is always under way: the loop sees its text without that step's tokens."""
+
+    def __init__(self, name: str, text: Sequence[int]) -> None:
+        super().__init__(name, text)
+        self.under_way = 1
+
+    @property
+    def tokens_under_way(self) -> int:
+        return self.under_way
+
+
+def test_a_step_is_under_way() -> None:
+    """With asynchronous scheduling: drafts begin with what the step under way is expected to write."""
+    planner = Planner(StepCost(PassProfile((1, 100), (0.02, 0.02))))
+    loop = SpeculationLoop(Composer([make_proposer("ngram", {})], 100, steps_under_way=1), planner)
+    request = UnderWay("r", [5, 6, 7, 8] * 4)
+    cycle = [5, 6, 7, 8] * 20
+    unknown = [cycle[len(request.text)]]  # what the step under way writes
+    drafted = steps = written = 0
+    while written < 100:
+        steps += 1
+        request.under_way = len(unknown)
+        draft = loop.draft([request], Step(1)).get("r")
+        place = len(request.text)
+        tokens = list(draft.tokens) if draft else []
+        assert tokens == [cycle[(place + at) % 4] for at in range(len(tokens))]
+        verified = max(len(tokens) - len(unknown), 0)
+        assert verified <= request.max_draft_tokens
+        drafted += verified
+        request.text += unknown
+        unknown = [cycle[(len(request.text) + at) % 4] for at in range(verified + 1)]
+        written += verified + 1
+        loop.record(StepOutcome(Step(1, verified), 0.02, 0.0, verified + 1))
+    request.text += unknown
+    loop.finish(request)
+    report = loop.report()
+    assert steps < 45
+    assert report["draft_tokens"]["ngram"] == drafted
+    assert report["accepted_tokens"]["ngram"] == drafted
+
+
 def test_it_needs_no_engine() -> None:
     code = "import sys; sys.modules['vllm'] = sys.modules['torch'] = None; import slipstream.loop"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -18,7 +18,7 @@ SHORT_FLAGS = {
     "-pp": "pipeline_parallel_size",
     "-dp": "data_parallel_size",
 }
-SWITCHES = ("async_scheduling", "enable_lora", "enable_sleep_mode")
+SWITCHES = ("async_scheduling", "enable_dbo", "enable_lora", "enable_sleep_mode")
 
 
 @dataclass(frozen=True)
@@ -48,12 +48,15 @@ class Deployment:
     additional_config: Any = None
     async_scheduling: bool = False
     scheduling_policy: str = "fcfs"
+    enable_dbo: bool = False
     enable_lora: bool = False
     enable_sleep_mode: bool = False
     kv_transfer_config: Any = None
     watermark_config: Any = None
     platform: str = ""
     """What the installed vLLM is built for: cpu, cuda or another; empty if that is not known."""
+    v2: bool = False
+    """vLLM takes its V2 model runner, with asynchronous scheduling, where nothing asks for V1."""
 
     @classmethod
     def from_arguments(cls, model: str, arguments: Mapping[str, Any]) -> Self:

@@ -47,6 +47,8 @@ class ResolvedSpeculation:
     """How much is drafted and verified is decided at every step."""
     ahead: bool = False
     """It is vLLM's own drafter that is planned, a step ahead."""
+    asynchronous: bool = False
+    """Proposers compose on vLLM's V2 model runner: drafts are made while a step is under way."""
     max_requested_tokens: int = MAX_DRAFT_TOKENS
     """Draft tokens that a request may ask for itself."""
     objective: str | None = None
@@ -111,6 +113,7 @@ def choose(
         why,
         free=_free_proposers(config),
         plans=plans,
+        asynchronous=deployment.v2,
         max_requested_tokens=config.max_requested_tokens,
         objective=config.objective,
         max_tpot_ms=config.max_tpot_ms,
@@ -202,6 +205,7 @@ def _choose_drafter(
         free=free,
         plans=plans,
         ahead=ahead,
+        asynchronous=bool(free) and deployment.v2 and method_of(method).overlaid,
         max_requested_tokens=config.max_requested_tokens,
         objective=config.objective,
         max_tpot_ms=config.max_tpot_ms,
@@ -219,9 +223,11 @@ def _free_beside_drafter(
     if config.native or (config.mode == "fixed" and not named):
         return {}
     reason = ""
-    if not method_of(method).composable:
+    overlaid = deployment.v2 and method_of(method).overlaid
+    alone = [option for option in ALONE_OPTIONS if not (overlaid and option == "draft_sample_method")]
+    if not method_of(method).composable and not overlaid:
         reason = f"a drafter of method {method} runs alone on vLLM 0.32"
-    elif options := [option for option in ALONE_OPTIONS if config.vllm.get(option)]:
+    elif options := [option for option in alone if config.vllm.get(option)]:
         reason = f"{', '.join(options)} works for a drafter alone"
     else:
         reason = unsupported_reason(deployment, target, has_drafter=True)

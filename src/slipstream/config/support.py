@@ -119,19 +119,33 @@ CASES = (
         "leave prefill_context_parallel_size out, or write one drafter in vLLM's own form",
     ),
     Case(
-        "Asynchronous scheduling, composed proposers",
+        "Asynchronous scheduling, composed proposers, on the V1 model runner",
         Support.OFF,
         "n-gram and suffix drafts are not ready when async_scheduling wants them",
         "tests/unit/ops/test_doctor.py",
-        lambda s: s.deployment.async_scheduling,
-        "remove async_scheduling",
+        lambda s: s.deployment.async_scheduling and not s.deployment.v2,
+        "remove async_scheduling, or run on V2 (CUDA)",
         ahead_works=True,
+    ),
+    Case(
+        "Asynchronous scheduling, composed proposers, on the V2 model runner",
+        Support.TESTED,
+        "lookup alone and with a draft model, EAGLE, EAGLE-3 or MTP; drafts are made a step ahead",
+        "tests/engine/test_v2_composition.py",
     ),
     Case(
         "Asynchronous scheduling, a drafter planned a step ahead (`native: true`)",
         Support.TESTED,
         "draft models and EAGLE, on the V1 and V2 model runners",
         "tests/engine/test_v2_runner.py",
+    ),
+    Case(
+        "Dual batch overlap",
+        Support.OFF,
+        "with enable_dbo vLLM leaves its V2 model runner, on which drafts are made a step ahead",
+        "tests/unit/config/test_support.py",
+        lambda s: s.deployment.enable_dbo and s.deployment.v2,
+        "leave enable_dbo out, or set VLLM_USE_V2_MODEL_RUNNER=0",
     ),
     Case(
         "Another `scheduler_cls`",
@@ -161,7 +175,7 @@ CASES = (
     Case(
         "CUDA",
         Support.UNTESTED,
-        "no GPU was at hand; the V2 model runner was run in Triton's interpreter",
+        "no GPU was at hand; the V2 model runner was run on CPU, its kernels compiled for that",
         applies=lambda s: s.deployment.platform == "cuda",
     ),
     Case(

@@ -6,7 +6,7 @@ whether its draft was the one verified or not. A proposer that fails costs its d
 """
 
 import time
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +29,7 @@ class Offer:
 
 
 BEST = "best"  # in place of a proposer
+NOTHING: Mapping[str, int] = {}
 
 
 @dataclass
@@ -51,16 +52,36 @@ class _Unscored:
 
 
 @dataclass(slots=True)
-class _Running:
-    unscored: dict[str, _Unscored] = field(default_factory=dict)
-    """The last draft of each proposer; scored when the target has written on."""
-    records: defaultdict[str, Record] = field(default_factory=lambda: defaultdict(Record))
+class _Round:
+    """The drafts for a request at one place of its text; scored when the target has written on."""
+
+    drafts: dict[str, _Unscored] = field(default_factory=dict)
+    """By proposer."""
     best: Offer | None = None
-    """The offer of its last step, before it was corrected as the best of several."""
+    """The best of them, before it was corrected as the best of several."""
     chosen: str = ""
-    """Whose offer is verified."""
+    """Whose draft is verified."""
+    skipped: int = 0
+    """Tokens at its beginning that are not verified: the step under way writes them."""
     verified: int = 0
-    """How many of its tokens."""
+    """How many of its tokens after those."""
+    written: list[int] = field(default_factory=list)
+    """What the target has written since."""
+    steps: int = 0
+    """In how many steps."""
+
+
+@dataclass(slots=True)
+class _Running:
+    rounds: deque[_Round] = field(default_factory=deque)
+    """Not yet scored, the oldest first."""
+    records: defaultdict[str, Record] = field(default_factory=lambda: defaultdict(Record))
+
+    def round(self) -> _Round:
+        """Return the round of drafts at the end of its text as it is now."""
+        if not self.rounds or self.rounds[-1].steps:
+            self.rounds.append(_Round())
+        return self.rounds[-1]
 
 
 @dataclass(slots=True)
@@ -73,11 +94,13 @@ class _Scores:
 
 
 class Composer:
-    def __init__(self, proposers: Sequence[Proposer], vocab_size: int) -> None:
+    def __init__(self, proposers: Sequence[Proposer], vocab_size: int, steps_under_way: int = 0) -> None:
+        """Take how many steps are under way when drafts are made: with asynchronous scheduling one."""
         self._all = list(proposers)
         self._free = [proposer for proposer in proposers if proposer.free]
         self.drafters = [proposer for proposer in proposers if not proposer.free]
         self._vocab_size = vocab_size
+        self.steps_under_way = steps_under_way
         self._running: dict[str, _Running] = {}
         self._scores: defaultdict[str, _Scores] = defaultdict(_Scores)
         self.calibration = Calibration()
@@ -97,15 +120,16 @@ class Composer:
     def observe(self, request_id: str, tokens: Sequence[int]) -> None:
         """Score the last drafts on the tokens that the target has written, and tell the proposers of them.
         The prompt comes first."""
-        running = self._running[request_id]
-        if running.unscored:
-            self._score(running, tokens)
+        self._score(self._running[request_id], tokens)
         for proposer in self._all:
             if self.faults.allows(proposer.name, request_id):
                 self._tell(proposer, request_id, proposer.observe, request_id, tokens)
 
     def forget(self, request_id: str) -> None:
-        self._running.pop(request_id, None)
+        if running := self._running.pop(request_id, None):
+            for round_ in running.rounds:
+                if round_.steps:
+                    self._score_round(running, round_)
         for proposer in self._all:
             self._tell(proposer, request_id, proposer.forget, request_id)
         self.faults.forget(request_id)
@@ -121,7 +145,7 @@ class Composer:
         self._learn()
         self.faults.begin_step(self._running)
         for request_id in wanted:
-            self._running[request_id].chosen = ""
+            self._running[request_id].round().chosen = ""
 
     def ask_free(self, wanted: Mapping[str, int]) -> dict[str, Offer]:
         """Return the best draft of the free proposers for each request, of at most so many tokens; requests
@@ -139,23 +163,33 @@ class Composer:
         stated = _matrix([offer.survival for offer in offers.values()])
         corrected, _ = self.calibration_of_best.survival_of_all(BEST, stated, np.ones(len(offers)))
         for row, (request_id, offer) in enumerate(offers.items()):
-            self._running[request_id].best = offer
+            self._running[request_id].round().best = offer
             survival = corrected[row, : len(offer.tokens)].tolist()
             offers[request_id] = Offer(offer.proposer, offer.tokens, survival)
 
-    def choose(self, offers: Mapping[str, Offer], lengths: Mapping[str, int]) -> dict[str, Offer]:
-        """Return the drafts to verify: the offers, cut to these lengths. They are counted by proposer."""
+    def choose(
+        self, offers: Mapping[str, Offer], lengths: Mapping[str, int], skipped: Mapping[str, int] = NOTHING
+    ) -> dict[str, Offer]:
+        """Return the drafts to verify: the offers, cut to these lengths and what is skipped at their
+        beginning. They are counted by proposer."""
         chosen = {}
         for request_id, length in lengths.items():
             if length == 0:
                 continue
             offer = offers[request_id]
-            running = self._running[request_id]
-            running.chosen, running.verified = offer.proposer, length
+            round_ = self._running[request_id].round()
+            round_.chosen, round_.verified = offer.proposer, length
+            round_.skipped = skipped.get(request_id, 0)
             self.tally.drafts[offer.proposer] += 1
             self.tally.draft_tokens[offer.proposer] += length
-            chosen[request_id] = Offer(offer.proposer, offer.tokens[:length], offer.survival[:length])
+            end = round_.skipped + length
+            chosen[request_id] = Offer(offer.proposer, offer.tokens[:end], offer.survival[:end])
         return chosen
+
+    def uncount(self, proposer: str, tokens: int) -> None:
+        """Count a draft that was chosen as not verified: another's was in its place."""
+        self.tally.drafts[proposer] -= 1
+        self.tally.draft_tokens[proposer] -= tokens
 
     def report(self) -> dict[str, Any]:
         """Return counts by proposer since the start, and how often the tokens of each are accepted."""
@@ -203,7 +237,7 @@ class Composer:
         for row, (request_id, draft) in enumerate(drafts.items()):
             length = len(draft.tokens)
             calibrated = believed[row, :length].tolist()
-            self._running[request_id].unscored[proposer.name] = _Unscored(draft, calibrated)
+            self._running[request_id].round().drafts[proposer.name] = _Unscored(draft, calibrated)
             ours = survival[row, :length].tolist()
             theirs = offers.get(request_id)
             if theirs is None or sum(ours) > sum(theirs.survival):
@@ -248,25 +282,32 @@ class Composer:
         return not problem
 
     def _score(self, running: _Running, written: Sequence[int]) -> None:
-        """Score all offers, chosen or not, on what the target wrote."""
-        for proposer, offer in running.unscored.items():
-            judged = min(len(offer.draft.tokens), len(written))
-            accepted = common_prefix(offer.draft.tokens, written)
+        """Score all drafts, chosen or not, for whose verification the target has written enough."""
+        for round_ in running.rounds:
+            if not round_.steps:
+                round_.skipped = min(round_.skipped, len(written))
+            round_.written += written
+            round_.steps += 1
+        while running.rounds and running.rounds[0].steps > self.steps_under_way:
+            self._score_round(running, running.rounds.popleft())
+
+    def _score_round(self, running: _Running, round_: _Round) -> None:
+        for proposer, offer in round_.drafts.items():
+            judged = min(len(offer.draft.tokens), len(round_.written))
+            accepted = common_prefix(offer.draft.tokens, round_.written)
             scores = self._scores[proposer]
             scores.stated.append(offer.draft.survival)
             scores.accepted.append(accepted)
             scores.judged.append(judged)
             running.records[proposer].learn(offer.survival, accepted, judged)
-            if running.best is not None and proposer == running.best.proposer:
+            if round_.best is not None and proposer == round_.best.proposer:
                 best = self._scores[BEST]
-                best.stated.append(running.best.survival)
+                best.stated.append(round_.best.survival)
                 best.accepted.append(accepted)
                 best.judged.append(judged)
-                running.best = None
-            if proposer == running.chosen:
-                self.tally.accepted_tokens[proposer] += min(accepted, running.verified)
-        running.unscored.clear()
-        running.chosen = ""
+            if proposer == round_.chosen:
+                kept = min(max(accepted - round_.skipped, 0), round_.verified)
+                self.tally.accepted_tokens[proposer] += kept
 
     def _learn(self) -> None:
         """Learn from all that was scored since the last step, at once."""

@@ -49,6 +49,11 @@ class RunningRequest(ABC):
         """Return how many tokens it may still write."""
 
     @property
+    def tokens_under_way(self) -> int:
+        """Return how many tokens a step under way writes if all its drafts are accepted; 0: there is none."""
+        return 0
+
+    @property
     @abstractmethod
     def max_draft_tokens(self) -> int:
         """Return how many draft tokens the next step could verify."""

@@ -251,7 +251,8 @@ def accept_all_sampling(original: Any) -> Any:
 
     def init(self: Any, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
         original(self, vllm_config, *args, **kwargs)
-        ours = str(vllm_config.scheduler_config.scheduler_cls).startswith("slipstream.engine.core.scheduler.")
+        scheduler = str(vllm_config.scheduler_config.scheduler_cls)
+        ours = scheduler.startswith(("slipstream.engine.core.scheduler.", "slipstream.engine.core.async_"))
         if ours:
             self.speculative_config = None  # used for nothing but the refusal
 

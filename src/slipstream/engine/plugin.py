@@ -3,6 +3,7 @@
 import os
 
 ACTIVE_VARIABLE = "SLIPSTREAM_ACTIVE"  # set around what Slipstream starts
+SCHEDULER_STEPS_VARIABLE = "SLIPSTREAM_SCHEDULER_STEPS"  # the file that a timed scheduler writes
 
 
 def register() -> None:
@@ -20,3 +21,7 @@ def register() -> None:
         accept_all_sampling()
         refuse_unknown_options()
         serve_the_plan()
+        if os.environ.get(SCHEDULER_STEPS_VARIABLE):
+            from slipstream.engine.core.step_times import write_step_times
+
+            write_step_times()

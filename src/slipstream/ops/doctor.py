@@ -114,4 +114,4 @@ def _open_target(deployment: Deployment) -> tuple[Checkpoint | None, Finding]:
 def _as_run_here(deployment: Deployment, host: Host) -> Deployment:
     """Add what the host says; installed logits processors count as given."""
     processors = deployment.logits_processors or ", ".join(host.logits_processor_plugins) or None
-    return replace(deployment, logits_processors=processors, platform=host.platform)
+    return replace(deployment, logits_processors=processors, platform=host.platform, v2=host.prefers_v2)

@@ -37,15 +37,22 @@ class Host:
     def vllm_is_supported(self) -> bool:
         return self.vllm_version is not None and self.vllm_version.startswith(SUPPORTED_VLLM)
 
-    def runner(self, choice: ResolvedSpeculation) -> str:
-        """Return the model runner that vLLM will take, V1 or V2."""
+    @property
+    def prefers_v2(self) -> bool:
+        """Return whether vLLM takes its V2 model runner where nothing asks for V1."""
         setting = self.environ.get("VLLM_USE_V2_MODEL_RUNNER")
         if setting is not None:
-            return "V2" if setting.strip().lower() in ("1", "true") else "V1"
+            return setting.strip().lower() in ("1", "true")
+        return self.platform == "cuda"
+
+    def runner(self, choice: ResolvedSpeculation) -> str:
+        """Return the model runner that vLLM will take, V1 or V2."""
+        if "VLLM_USE_V2_MODEL_RUNNER" in self.environ:
+            return "V2" if self.prefers_v2 else "V1"
         method = method_of(choice.method or "")
         v1_only = (
-            choice.composes
-            or method.runner == "V1"
+            (choice.composes and not choice.asynchronous)
+            or (method.runner == "V1" and not choice.asynchronous)
             or choice.vllm.get("use_heterogeneous_vocab")
             or (choice.vllm.get("parallel_drafting") and not method.parallel_on_v2)
         )

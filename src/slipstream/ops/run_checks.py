@@ -24,7 +24,7 @@ def check_proposer(setup: Setup) -> Iterator[Finding]:
     tokens = "K" if choice.num_draft_tokens is None else f"K={choice.num_draft_tokens}"
     reason = f"{choice.proposer} ({choice.why}), {tokens} ({choice.why_so_many})"
     yield Finding("proposer", Status.PASS, f"{reason}, on vLLM's {setup.runner} model runner")
-    if choice.composes and setup.runner == "V2":
+    if choice.composes and not choice.asynchronous and setup.runner == "V2":
         reason = "VLLM_USE_V2_MODEL_RUNNER asks for vLLM's V2 model runner, on which proposers do not compose"
         fix = (
             "unset it, or take a drafter alone, planned a step ahead: speculate {native: true, drafter: ...}"

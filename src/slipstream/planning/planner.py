@@ -202,6 +202,10 @@ class Planner:
         """Return how many requests to look up of those that lately had nothing worth verifying."""
         return self.lookups.budget(candidates, self.cost.bare(state.step), state.step.requests)
 
+    def lookups_within(self, step: Step) -> int:
+        """Return how many requests can be looked up, and their drafts planned, while such a step runs."""
+        return max(int(THRESHOLDS.overlap_share * self.cost.bare(step) / max(self.lookups.seconds, 1e-9)), 1)
+
     def record_lookups(self, requests: int, seconds: float, retried: int, tokens: float) -> None:
         """Record what asking the free proposers took; and for requests that lately had nothing and were
         retried, what their drafts are expected to bring."""
@@ -246,11 +250,13 @@ class Planner:
         }
         return DrafterPlan(tokens | requested, max(passes, max(requested.values(), default=0)), is_probe)
 
-    def record_drafter(self, plan: DrafterPlan, seconds: float) -> None:
-        """Record what the drafter took."""
+    def record_drafter(self, plan: DrafterPlan, seconds: float | None = None) -> None:
+        """Record what the drafter took; None: as much as it usually does, for it was not timed."""
+        took = self.drafter_cost.seconds(plan.passes) if seconds is None else seconds
         if plan.is_probe:
-            self.exploration.spend(max(seconds - self.drafter_cost.seconds(plan.passes - 1), 0.0))
-        self.drafter_cost.record(plan.passes, seconds)
+            self.exploration.spend(max(took - self.drafter_cost.seconds(plan.passes - 1), 0.0))
+        if seconds is not None:
+            self.drafter_cost.record(plan.passes, seconds)
 
     def plan(self, state: StepState, offers: Mapping[str, Survival], drafter: DrafterRun = NOT_RUN) -> Plan:
         """Decide how many draft tokens of each request are verified."""

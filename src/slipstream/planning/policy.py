@@ -20,13 +20,15 @@ class Policy(Protocol):
 
     def lookup_budget(self, state: StepState, candidates: int) -> int: ...
 
+    def lookups_within(self, step: Step) -> int: ...
+
     def record_lookups(self, requests: int, seconds: float, retried: int, tokens: float) -> None: ...
 
     def plan_drafter(
         self, state: StepState, offers: Mapping[str, Survival], expected: Mapping[str, Survival]
     ) -> DrafterPlan: ...
 
-    def record_drafter(self, plan: DrafterPlan, seconds: float) -> None: ...
+    def record_drafter(self, plan: DrafterPlan, seconds: float | None = None) -> None: ...
 
     def plan(
         self, state: StepState, offers: Mapping[str, Survival], drafter: DrafterRun = NOT_RUN
@@ -50,6 +52,9 @@ class VerifyAll:
     def lookup_budget(self, state: StepState, candidates: int) -> int:
         return candidates
 
+    def lookups_within(self, step: Step) -> int:
+        return 1 << 20
+
     def record_lookups(self, requests: int, seconds: float, retried: int, tokens: float) -> None:
         pass
 
@@ -63,7 +68,7 @@ class VerifyAll:
         }
         return DrafterPlan(tokens, max(tokens.values(), default=0))
 
-    def record_drafter(self, plan: DrafterPlan, seconds: float) -> None:
+    def record_drafter(self, plan: DrafterPlan, seconds: float | None = None) -> None:
         pass
 
     def plan(

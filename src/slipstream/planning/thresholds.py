@@ -69,6 +69,10 @@ class Thresholds:
     lookup_share: float = 0.005
     """Share of a step's time for looking up requests that lately had no draft worth verifying. Doubled: such
     requests are noticed in half the time once they repeat themselves, for 0.5% more."""
+    overlap_share: float = 0.5
+    """Of a step's time, what lookups may take that go on while it runs (asynchronous scheduling): vLLM's own
+    scheduling has to be done in it as well. Chosen. Doubled: steps shorter than a lookup for each request
+    get longer."""
     lookup_memory: int = 200
     """Lookups over which their yield is averaged. Chosen. Doubled: follows new traffic half as fast."""
     lookup_time_rate: float = 0.05

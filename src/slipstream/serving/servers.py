@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.engine.launch.arguments import STEPS_VARIABLE, TIMED_CPU_WORKER
+from slipstream.engine.plugin import SCHEDULER_STEPS_VARIABLE
 from slipstream.errors import SlipstreamError
 from slipstream.ops.host import GIB, Host, look_at_host
 from slipstream.serving.arms import Arm
@@ -94,13 +95,16 @@ def running(
     folder.mkdir(parents=True, exist_ok=True)
     host = look_at_host()
     variables, shared_flags = _share_of_machine(host, len(arms), flags)
+    timer = None
+    if timed:
+        in_worker = host.platform == "cpu" and not host.prefers_v2
+        timer = STEPS_VARIABLE if in_worker else SCHEDULER_STEPS_VARIABLE
     servers: dict[str, Server] = {}
     with _reaper() as watch:
         try:
             for arm in arms:
                 tell(f"starting {arm.name}")
-                watched = TIMED_CPU_WORKER if timed and host.platform == "cpu" else None
-                server = _start(model, arm, [*flags, *shared_flags], variables, folder, watched)
+                server = _start(model, arm, [*flags, *shared_flags], variables, folder, timer)
                 watch(server.group)
                 servers[arm.name] = server
                 _wait_for(server)
@@ -166,8 +170,10 @@ def _start(
     flags: Sequence[str],
     variables: Mapping[str, str],
     folder: Path,
-    worker: str | None,
+    timer: str | None,
 ) -> Server:
+    """Start the server of an arm. `timer` is the variable by which its worker or its scheduler is told to
+    write down what each step took."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
@@ -176,14 +182,11 @@ def _start(
     # -P: as for the `slipstream` command, a `copy.py` in the current folder is not Python's.
     command = [sys.executable, "-P", "-m", "slipstream", "serve", model, "--speculate", arm.speculate]
     command += [*flags, *arm.flags, "--port", str(port)]
-    if worker:
-        command += ["--worker-cls", worker]
-    environment = {
-        **os.environ,
-        **variables,
-        STEPS_VARIABLE: str(steps.resolve()),
-        **arm.environment,
-    }
+    if timer == STEPS_VARIABLE:
+        command += ["--worker-cls", TIMED_CPU_WORKER]
+    environment = {**os.environ, **variables, **arm.environment}
+    if timer:
+        environment[timer] = str(steps.resolve())
     log = folder / f"{arm.name}.log"
     with log.open("w") as file:
         process = subprocess.Popen(

@@ -1,4 +1,5 @@
-"""What the engine's steps were, from the lines that `engine.worker.step_times` writes."""
+"""What the engine's steps were, from the lines that `engine.worker.step_times` or `engine.core.step_times`
+writes."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence

@@ -73,6 +73,11 @@ def eagle_head(target: Path | None = None) -> Path:
     return _built(f"{target.name}-eagle-head", lambda folder: _write_eagle_head(folder, target))
 
 
+def eagle3_head(target: Path) -> Path:
+    """Return a random EAGLE-3 head (one Llama layer) that reads the inputs of a target's first two layers."""
+    return _built(f"{target.name}-eagle3-head", lambda folder: _write_eagle3_head(folder, target))
+
+
 def mlp_speculator(target: Path | None = None, tied: bool = False) -> Path:
     """Return a random MLP speculator in IBM's layout for SmolLM2 (or another target): untied, or tied and
     with `scale_input`."""
@@ -94,7 +99,18 @@ def varied_llama() -> Path:
 
 def noisy_llama() -> Path:
     """Return a drafter for `varied_llama`: the same weights with noise, right about every other time."""
-    return _built("noisy-llama", _write_noisy_llama)
+    return _built("noisy-llama", lambda folder: _write_with_noise(folder, varied_llama(), 0.05))
+
+
+def noisy_words() -> Path:
+    """Return a drafter for `few_words` whose distribution is another."""
+    return _built("noisy-words", lambda folder: _write_with_noise(folder, few_words(), 0.5))
+
+
+def with_mtp_layer() -> Path:
+    """Return a random model of 256 tokens and no tokenizer, in MiMo's layout, with a random layer of its own
+    that predicts one token more (MTP)."""
+    return _built("varied-mtp", _write_with_mtp_layer)
 
 
 def lora_adapter() -> Path:
@@ -197,17 +213,17 @@ def _write_varied_llama(folder: Path) -> None:
     _write_random_llama(folder, vocab_size=256, tie_word_embeddings=False, initializer_range=0.12)
 
 
-def _write_noisy_llama(folder: Path) -> None:
+def _write_with_noise(folder: Path, model: Path, noise: float) -> None:
     import torch
     from transformers import LlamaForCausalLM
 
-    model = LlamaForCausalLM.from_pretrained(varied_llama(), dtype=torch.float32)
+    noisy = LlamaForCausalLM.from_pretrained(model, dtype=torch.float32)
     torch.manual_seed(1)
     with torch.no_grad():
-        for weight in model.parameters():
+        for weight in noisy.parameters():
             if weight.dim() > 1:
-                weight.add_(0.05 * weight.std() * torch.randn_like(weight))
-    model.save_pretrained(folder)
+                weight.add_(noise * weight.std() * torch.randn_like(weight))
+    noisy.save_pretrained(folder)
 
 
 def _write_tiny_llama(folder: Path) -> None:
@@ -290,6 +306,64 @@ def _write_eagle_head(folder: Path, target: Path) -> None:
     )
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     config.architectures = ["LlamaForCausalLM"]
+    config.save_pretrained(folder)
+
+
+def _write_eagle3_head(folder: Path, target: Path) -> None:
+    import torch
+    from safetensors.torch import save_file
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    config = LlamaConfig.from_pretrained(target)
+    config.num_hidden_layers = 1
+    hidden, layers_read = config.hidden_size, [0, 1]
+    layer = LlamaForCausalLM(config).model.layers[0]
+    weights = {f"midlayer.{name}": tensor for name, tensor in layer.state_dict().items()}
+    for name in ("q_proj", "k_proj", "v_proj"):  # from (embedding, hidden state)
+        of_one = weights[f"midlayer.self_attn.{name}.weight"]
+        weights[f"midlayer.self_attn.{name}.weight"] = torch.cat([of_one, torch.randn_like(of_one) * 0.05], 1)
+    weights["midlayer.hidden_norm.weight"] = torch.ones(hidden)
+    weights["norm.weight"] = torch.ones(hidden)
+    weights["fc.weight"] = torch.randn(hidden, len(layers_read) * hidden) * 0.05
+    weights["lm_head.weight"] = torch.randn(config.vocab_size, hidden) * 0.05
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    config.architectures = ["LlamaForCausalLMEagle3"]
+    config.draft_vocab_size = config.vocab_size
+    config.eagle_config = {"eagle_aux_hidden_state_layer_ids": layers_read}
+    config.save_pretrained(folder)
+
+
+def _write_with_mtp_layer(folder: Path) -> None:
+    import torch
+    from safetensors.torch import save_file
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=256,
+        hidden_size=128,
+        intermediate_size=256,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=2048,
+        bos_token_id=0,
+        eos_token_id=None,
+        tie_word_embeddings=False,
+        initializer_range=0.12,
+        num_nextn_predict_layers=1,
+    )
+    weights = dict(Qwen2ForCausalLM(config).state_dict())
+    hidden = config.hidden_size
+    for name, tensor in list(weights.items()):  # it has the weights of the second layer
+        if name.startswith("model.layers.1."):
+            weights[name.replace("layers.1.", "mtp_layers.0.")] = tensor.clone()
+    for norm in ("token_layernorm", "hidden_layernorm", "final_layernorm"):
+        weights[f"model.mtp_layers.0.{norm}.weight"] = torch.ones(hidden)
+    weights["model.mtp_layers.0.input_proj.weight"] = torch.randn(hidden, 2 * hidden) * 0.05
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    config.architectures = ["MiMoForCausalLM"]
     config.save_pretrained(folder)
 
 

@@ -1,12 +1,27 @@
 """The rules of a proposer, as a test that anybody's class can be run through."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
-from slipstream.drafting.base import Proposer, RequestInfo
+from slipstream.drafting.base import Draft, Proposer, RequestInfo
 from slipstream.drafting.faults import problem_of
 
 VOCABULARY = 1000
+
+
+class Silent(Proposer):
+    """Never drafts: what is left is what Slipstream costs by itself."""
+
+    name = "silent"
+
+    def observe(self, request_id: str, tokens: Sequence[int]) -> None:
+        pass
+
+    def propose(self, wanted: Mapping[str, int]) -> dict[str, Draft]:
+        return {}
+
+    def forget(self, request_id: str) -> None:
+        pass
 
 
 def check_proposer(make: Callable[[], Proposer], steps: int = 60, seed: int = 0) -> None:

@@ -49,7 +49,8 @@ def test_requests_that_join_others() -> None:
     cells = {("edit", "8 at once"): rounds("edit", "8 at once", {"bare": STEADY, "k3": FASTER})}
     for round_ in cells["edit", "8 at once"]:
         round_["arms"]["k3"] |= {
-            "ttft": ttfts, "latency": latencies, "output_tokens": [9] * 4, "joined": [False, False, False, True]
+            "ttft": ttfts, "latency": latencies, "output_tokens": [9] * 4,
+            "joined": [False, False, False, True],
         }  # fmt: skip
     found = collect(description(["bare", "k3"], ["edit"], [8]), cells, precision=0.05)
     bare, k3 = found["cells"]

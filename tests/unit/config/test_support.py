@@ -18,6 +18,7 @@ OFF: dict[str, dict[str, Any]] = {
     "pipeline parallelism": {"pipeline_parallel_size": 2},
     "external_launcher": {"distributed_executor_backend": "external_launcher"},
     "prefill context parallelism": {"prefill_context_parallel_size": 2},
+    "enable_dbo": {"enable_dbo": True},
     "watermarking": {"watermark_config": {"algorithm": "gumbel"}},
 }
 

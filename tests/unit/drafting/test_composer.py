@@ -87,7 +87,7 @@ class Sparing(VerifyAll):
     ) -> None:
         self.max_tokens, self.least, self.asked = max_tokens, least, dict(asked or {})
         self.told: list[tuple[dict[str, list[float]], dict[str, list[float]]]] = []
-        self.ran: list[tuple[DrafterPlan, float]] = []
+        self.ran: list[tuple[DrafterPlan, float | None]] = []
 
     def plan_drafter(
         self, state: StepState, offers: Mapping[str, Survival], expected: Mapping[str, Survival]
@@ -95,7 +95,7 @@ class Sparing(VerifyAll):
         self.told.append(({r: list(s) for r, s in offers.items()}, {r: list(s) for r, s in expected.items()}))
         return DrafterPlan(self.asked, max(self.asked.values(), default=0))
 
-    def record_drafter(self, plan: DrafterPlan, seconds: float) -> None:
+    def record_drafter(self, plan: DrafterPlan, seconds: float | None = None) -> None:
         self.ran.append((plan, seconds))
 
     def plan(
@@ -175,6 +175,7 @@ def test_a_policy_asks_the_drafter_for_some() -> None:
     }
     ((plan, seconds),) = policy.ran
     assert plan == ({"b": 2}, 2, False)
+    assert seconds is not None
     assert 0 < seconds < 1
     policy.asked = {}
     draft(composer, {"a": 3}, policy)

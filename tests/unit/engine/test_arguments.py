@@ -8,6 +8,7 @@ import pytest
 
 from slipstream.config import Deployment, ResolvedSpeculation, choose, read_speculation
 from slipstream.engine.launch.arguments import (
+    ASYNC_SCHEDULER,
     CPU_WORKER,
     GPU_WORKER,
     LOOKAHEAD_ASYNC_SCHEDULER,
@@ -46,6 +47,21 @@ def test_auto_is_free_proposers_and_a_planner() -> None:
     told = Settings.of(SimpleNamespace(additional_config=made["additional_config"]))
     assert (list(told.free), told.drafter, told.share) == (["ngram", "suffix"], "", "off")
     assert told.plans
+
+
+def test_on_the_v2_runner_drafts_are_made_a_step_ahead(tmp_path: Path) -> None:
+    v2 = Deployment("m", v2=True)
+    made = engine_arguments(choose(read_speculation({})[0], v2, None), "cuda")
+    assert made["speculative_config"]["method"] == "ngram_gpu", "it keeps room for the drafts"
+    assert (made["scheduler_cls"], made["async_scheduling"]) == (ASYNC_SCHEDULER, True)
+    assert made["worker_cls"] == GPU_WORKER
+    sampled = {"vllm": {"draft_sample_method": "probabilistic"}}
+    asked = {"drafter": write_model(tmp_path / "d"), "speculate": sampled}
+    choice = choose(read_speculation(asked)[0], v2, None)
+    assert (list(choice.free), choice.asynchronous, choice.plans) == (["ngram", "suffix"], True, True)
+    made = engine_arguments(choice, "cuda")
+    assert made["speculative_config"]["method"] == "draft_model"
+    assert made["scheduler_cls"] == ASYNC_SCHEDULER
 
 
 def test_a_batch_is_planned_for_its_end_and_a_server_for_throughput() -> None:

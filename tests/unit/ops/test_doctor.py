@@ -214,12 +214,25 @@ def test_mlp_speculator_is_run(target: str, tmp_path: Path) -> None:
     assert examination.require_sound().method == "mlp_speculator"
 
 
-def test_composition_needs_our_scheduler_and_the_v1_runner(target: str) -> None:
+def test_composition_needs_our_scheduler_and_a_runner_that_can(target: str, tmp_path: Path) -> None:
     other = run(target, scheduler_cls="a.B", speculation={"speculate": "fixed:2"})
     assert "scheduler_cls" in only(other, "support", Status.FAIL).reason
     assert run(target, scheduler_cls="a.B").require_sound().method is None
     v2 = replace(CUDA, environ={"VLLM_USE_V2_MODEL_RUNNER": "1"})
-    assert "V2" in only(run(target, v2), "proposer", Status.FAIL).reason
+    heads = write_head(tmp_path / "h", medusa_num_heads=3, hidden_size=64)
+    assert "V2" in only(run(target, v2, {"drafter": heads}), "proposer", Status.FAIL).reason
+
+
+def test_on_cuda_proposers_compose_on_the_v2_runner(target: str, small: str, tmp_path: Path) -> None:
+    """And with heads that V2 does not have, which somebody has named, on V1."""
+    for asked in ({}, {"drafter": small}):
+        examination = run(target, CUDA, asked)
+        assert examination.require_sound().asynchronous
+        assert "V2 model runner" in only(examination, "proposer", Status.PASS).reason
+        v1 = replace(CUDA, environ={"VLLM_USE_V2_MODEL_RUNNER": "0"})
+        assert not run(target, v1, asked).require_sound().asynchronous
+    heads = write_head(tmp_path / "h", medusa_num_heads=3, hidden_size=64)
+    assert "V1 model runner" in only(run(target, CUDA, {"drafter": heads}), "proposer", Status.PASS).reason
 
 
 def test_tensor_parallelism(target: str, small: str) -> None:

@@ -89,7 +89,7 @@ def test_a_line_that_is_still_being_written_waits(tmp_path: Path) -> None:
 def test_what_the_worker_writes_down() -> None:
     """Three requests: one decodes with two drafts, one of which is kept; one decodes alone; one prefills."""
     pytest.importorskip("vllm")
-    from slipstream.engine.worker.step_times import describe
+    from slipstream.engine.core.step_times import describe
 
     scheduled = SimpleNamespace(
         scheduled_spec_decode_tokens={"a": [7, 8]},

@@ -10,15 +10,14 @@ it costs is learnt with what verifying costs.
 import time
 from typing import Any
 
-import numpy as np
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler as VllmAsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler as VllmScheduler
 from vllm.v1.outputs import DraftTokenIds
 
-from slipstream.drafting.calibration import Calibration, Record
 from slipstream.drafting.requests import AUTO, OFF
+from slipstream.engine.core.device_drafter import DeviceDrafter
 from slipstream.engine.core.request_options import requested_draft_tokens
-from slipstream.engine.core.step_stats import StepStats, prior_survival
+from slipstream.engine.core.step_stats import StepStats
 from slipstream.engine.patches import expose_scheduler_report
 from slipstream.engine.settings import Settings
 from slipstream.planning.planner import Planner, StepOutcome, StepState
@@ -35,14 +34,11 @@ class LookaheadPlanning(StepStats):
         self._max_requested = Settings.of(self.vllm_config).max_requested_tokens
         self._planner = Planner(StepCost())
         self._state = StepState(Step(1))
-        self._calibration = Calibration()
-        self._records: dict[str, Record] = {}
+        self._drafter = DeviceDrafter("drafter", self.num_spec_tokens)
         self._planned: dict[str, int] = {}  # for each request, in the last step that had it
         self._since_drafts = 0  # steps
-        self._counts = {"drafts": 0, "draft_tokens": 0, "accepted_tokens": 0}
         self._steps = 0
         self._begun: float | None = None
-        self._prior = prior_survival(self.num_spec_tokens)
         # Else vLLM pads a request that joins with one token to the full K, and counts the padding as drafts.
         self.dynamic_sd_lookup = [self.num_spec_tokens] * (self.scheduler_config.max_num_seqs + 1)
         expose_scheduler_report()
@@ -65,12 +61,9 @@ class LookaheadPlanning(StepStats):
         """Return how many draft tokens each of these requests has verified in its next step."""
         asked = {r: requested_draft_tokens(self.requests.get(r), self._max_requested) for r in request_ids}
         may = [request_id for request_id, tokens in asked.items() if tokens != OFF]
-        factors = np.array([self._records.setdefault(r, Record()).factor for r in may])
-        rows = np.tile(self._prior, (len(may), 1))
-        _, expected = self._calibration.survival_of_all("drafter", rows, factors)
         requested = {r: min(asked[r], self.num_spec_tokens) for r in may if asked[r] != AUTO}
         self._state = StepState(Step(len(request_ids), 0, 0, self._context()), requested)
-        offers = dict(zip(may, expected.tolist(), strict=True))
+        offers = self._drafter.expected_survival(may)
         lengths = dict.fromkeys(request_ids, 0) | self._planner.plan(self._state, offers).lengths
         self._since_drafts = 0 if any(lengths.values()) else self._since_drafts + 1
         if self._since_drafts >= TRY_EVERY:
@@ -96,18 +89,13 @@ class LookaheadPlanning(StepStats):
         verified = {r: len(drafts) for r, drafts in scheduler_output.scheduled_spec_decode_tokens.items()}
         requested_drafts = requested_accepted = 0
         for request_id, count in verified.items():
-            if count and written.get(request_id) and request_id in self._records:
+            if count and written.get(request_id) and request_id in self._planned:
                 accepted = written[request_id] - 1
-                self._count(count, accepted)
+                self._drafter.learn(request_id, count, accepted)
                 request = self.requests.get(request_id)
                 if requested_draft_tokens(request, self._max_requested) != AUTO:
                     requested_drafts += count
                     requested_accepted += accepted
-                judged = min(count, accepted + 1)
-                stated = self._prior[:count]
-                believed = self._calibration.survival("drafter", stated)
-                self._records[request_id].learn(believed, accepted, judged)
-                self._calibration.learn("drafter", stated, accepted, judged)
         now = time.perf_counter()
         if self._begun is not None and written:
             step = self._describe(scheduler_output)
@@ -118,25 +106,22 @@ class LookaheadPlanning(StepStats):
         self._begun = now
         self._steps += 1
 
-    def _count(self: Any, drafted: int, accepted: int) -> None:
-        self._counts["drafts"] += 1
-        self._counts["draft_tokens"] += drafted
-        self._counts["accepted_tokens"] += accepted
-
     def report(self: Any) -> dict[str, Any]:
         """Return counts since the engine's start, and what the planner believes, as `scheduler`."""
         return {
-            **{what: {"drafter": count} for what, count in self._counts.items()},
+            **{
+                w: {"drafter": self._drafter.counts[w]} for w in ("drafts", "draft_tokens", "accepted_tokens")
+            },
             "faults": [],
             "off": [],
             "failures": self._failures,
             "steps": self._steps,
-            "acceptance": self._calibration.report(),
+            "acceptance": self._drafter.calibration.report(),
             "planner": self._planner.report(self._state.step),
         }
 
     def _free_request(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
-        self._records.pop(request.request_id, None)
+        self._drafter.forget(request.request_id)
         self._planned.pop(request.request_id, None)
         return super()._free_request(request, *args, **kwargs)  # type: ignore[misc]
 

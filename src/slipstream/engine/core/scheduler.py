@@ -8,7 +8,7 @@ drafters that must see every step (`Method.sees_every_step`).
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from slipstream.engine.settings import TRACE_VARIABLE, Settings
 from slipstream.loop import SpeculationLoop
 from slipstream.methods import method_of
 from slipstream.planning.objective import Bounds, Objective
-from slipstream.planning.planner import Planner, Queue
+from slipstream.planning.planner import Planner, Queue, StepOutcome
 from slipstream.planning.policy import VerifyAll
 from slipstream.planning.step_cost import GUESS, PassProfile, Step, StepCost
 from slipstream.replay.recorder import TraceRecorder
@@ -107,6 +107,10 @@ class VllmRequest(RunningRequest):
 
 
 class Scheduler(StepStats, VllmScheduler):
+    request_class = VllmRequest
+    steps_under_way = 0
+    """When drafts are made."""
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         settings = Settings.of(self.vllm_config)
@@ -125,11 +129,11 @@ class Scheduler(StepStats, VllmScheduler):
         if not settings.composes:
             return
         proposers = [make_proposer(name, dict(options)) for name, options in settings.free.items()]
-        if settings.drafter:
+        if settings.drafter and not self.steps_under_way:
             self._drafter = WorkerDrafter(settings.drafter)
             proposers.append(self._drafter)
         vocab_size = self.vllm_config.model_config.get_vocab_size()
-        self._loop = SpeculationLoop(Composer(proposers, vocab_size), VerifyAll())
+        self._loop = SpeculationLoop(Composer(proposers, vocab_size, self.steps_under_way), VerifyAll())
         # One K for every number of requests, so that vLLM does not pad a request whose prompt is cached but
         # for one token with K drafts that cannot be right (it does so for CUDA graphs of one shape).
         self.dynamic_sd_lookup = [self.num_spec_tokens] * (self.max_num_running_reqs + 1)
@@ -166,7 +170,7 @@ class Scheduler(StepStats, VllmScheduler):
         if self._drafter is not None:
             self._drafter.executor = executor
         if self._needs_planner:
-            self._loop.policy = _make_planner(executor, self._objective, self._bounds)
+            self._loop.policy = make_planner(executor, self._objective, self._bounds)
             self._needs_planner = False
         drafts = self._loop.draft(self._decoding(), self._next_step(), self._queue())
         if drafts:
@@ -178,12 +182,15 @@ class Scheduler(StepStats, VllmScheduler):
         for request in self.running:
             if request.is_prefill_chunk or request.num_computed_tokens >= request.num_tokens:
                 continue  # or its next token is in flight: several batches are, with pipeline parallelism
-            described = self._described.get(request.request_id)
-            if described is None:
-                described = self._described[request.request_id] = VllmRequest(request, self)
-            else:
-                described.update(self)
-            yield described
+            yield self._describe_request(request)
+
+    def _describe_request(self, request: Any) -> VllmRequest:
+        described = self._described.get(request.request_id)
+        if described is None:
+            described = self._described[request.request_id] = self.request_class(request, self)
+        else:
+            described.update(self)
+        return described
 
     def _queue(self) -> Queue:
         places = max(self.max_num_running_reqs - len(self.running), 0)
@@ -231,9 +238,13 @@ class Scheduler(StepStats, VllmScheduler):
         drafts = output.scheduled_spec_decode_tokens
         requested = sum(len(drafts.get(request_id, ())) for request_id in self._loop.state.requested)
         if outcome := self._timer.begin_step(now, self._describe(output), self._loop.promise, requested):
-            self._loop.record(outcome)
-            policy = self._loop.policy
-            self._trace("record", outcome, policy.cost.profile if isinstance(policy, Planner) else None)
+            self._learn_outcome(outcome)
+
+    def _learn_outcome(self, outcome: StepOutcome) -> None:
+        assert self._loop is not None
+        self._loop.record(outcome)
+        policy = self._loop.policy
+        self._trace("record", outcome, policy.cost.profile if isinstance(policy, Planner) else None)
 
     def add_request(self, request: Any) -> None:
         self._trace("start", request.request_id)
@@ -253,16 +264,20 @@ class Scheduler(StepStats, VllmScheduler):
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         if self._loop is not None:
             try:
-                self._count_output(self._loop.state.requested, model_runner_output)
+                self._note_output(scheduler_output, model_runner_output)
             except Exception:
                 self._failed("counting a step's tokens", "nothing is learnt from it")
         return super().update_from_output(scheduler_output, model_runner_output)
 
-    def _count_output(self, requested: Mapping[str, int], output: Any) -> None:
+    def _note_output(self, scheduler_output: Any, model_runner_output: Any) -> None:
+        assert self._loop is not None
+        self._timer.record_output(*self._count_tokens(self._loop.state.requested, model_runner_output))
+
+    def _count_tokens(self, requested: Iterable[str], output: Any) -> tuple[int, int]:
+        """Return how many tokens a step wrote, and how many drafts of the `requested` were accepted."""
         sampled, rows = output.sampled_token_ids, output.req_id_to_index
         theirs = [sampled[rows[request_id]] for request_id in requested if request_id in rows]
-        accepted = sum(max(len(tokens) - 1, 0) for tokens in theirs)
-        self._timer.record_output(sum(map(len, sampled)), accepted)
+        return sum(map(len, sampled)), sum(max(len(tokens) - 1, 0) for tokens in theirs)
 
     def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         described = self._described.pop(request.request_id, None)
@@ -288,7 +303,7 @@ class Scheduler(StepStats, VllmScheduler):
         return {**self._loop.report(), **ours}
 
 
-def _make_planner(executor: Any, objective: Objective, bounds: Bounds) -> Planner:
+def make_planner(executor: Any, objective: Objective, bounds: Bounds) -> Planner:
     """Make a planner from what the workers measured at their start, if they are ours."""
     try:
         measured: Any = next(found for found in executor.collective_rpc("pass_profile") if found)

@@ -8,10 +8,13 @@ from slipstream.engine.settings import Settings
 from slipstream.methods import CUSTOM_CLASS, method_of
 
 SCHEDULER = "slipstream.engine.core.scheduler.Scheduler"
+ASYNC_SCHEDULER = "slipstream.engine.core.async_scheduler.AsyncScheduler"
 LOOKAHEAD_SCHEDULER = "slipstream.engine.core.lookahead_scheduler.LookaheadScheduler"
 LOOKAHEAD_ASYNC_SCHEDULER = "slipstream.engine.core.lookahead_scheduler.AsyncLookaheadScheduler"
 CPU_WORKER = "slipstream.engine.worker.worker.CPUWorker"
 GPU_WORKER = "slipstream.engine.worker.worker.GPUWorker"
+ROOM_FOR_DRAFTS = "ngram_gpu"
+MANY = 1 << 20  # requests
 NO_DRAFTER = "slipstream.engine.worker.drafters.NoDrafter"
 TIMED_CPU_WORKER = "slipstream.engine.worker.step_times.TimedCPUWorker"
 STEPS_VARIABLE = "SLIPSTREAM_STEPS"  # the file that the timed worker writes
@@ -39,6 +42,8 @@ def engine_arguments(
         asked = Settings(max_requested_tokens=choice.max_requested_tokens)
         ours["additional_config"] = {**(additional_config or {}), **asked.as_dict()}
     if choice.composes:
+        if choice.asynchronous:
+            ours |= {"scheduler_cls": ASYNC_SCHEDULER, "async_scheduling": True}
         ours["worker_cls"] = CPU_WORKER if platform == "cpu" else GPU_WORKER
         ours["additional_config"] = {
             **(additional_config or {}),
@@ -73,10 +78,20 @@ def speculative_config(choice: ResolvedSpeculation) -> dict[str, Any] | None:
             "model": implementation,
             "num_speculative_tokens": choice.num_draft_tokens,
         }
+    if choice.asynchronous and choice.drafter is None:
+        # It reserves room for drafts, and with asynchronous scheduling vLLM takes no class of ours for that.
+        return {
+            "method": ROOM_FOR_DRAFTS,
+            "num_speculative_tokens": choice.num_draft_tokens,
+            "prompt_lookup_min": 2,
+            "prompt_lookup_max": 2,
+            **_graphs(choice),
+        }
     config: dict[str, Any] = {
         "method": choice.method,
         "num_speculative_tokens": choice.num_draft_tokens,
         **choice.vllm,
+        **_graphs(choice),
     }
     if choice.ngram is not None:
         config |= {"prompt_lookup_min": choice.ngram.min, "prompt_lookup_max": choice.ngram.max}
@@ -91,3 +106,11 @@ def speculative_config(choice: ResolvedSpeculation) -> dict[str, Any] | None:
             "max_model_len": drafter.max_model_len,
         }
     return {key: value for key, value in config.items() if value is not None}
+
+
+def _graphs(choice: ResolvedSpeculation) -> dict[str, Any]:
+    """Return what lets the V2 model runner capture CUDA graphs for steps without drafts, of any number of
+    requests. How many tokens are drafted then is not decided by it, but by our scheduler."""
+    if not choice.asynchronous:
+        return {}
+    return {"num_speculative_tokens_per_batch_size": [[1, 1, choice.num_draft_tokens], [2, MANY, 0]]}

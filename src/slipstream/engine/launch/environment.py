@@ -34,9 +34,9 @@ class Environment:
 
 
 def gpu_environment(choice: ResolvedSpeculation, environ: Mapping[str, str]) -> Environment:
-    """Return what to set where vLLM would take its V2 model runner, which cannot compose drafters."""
+    """Return what to set where vLLM would take its V2 model runner, and proposers compose on V1 only."""
     variables = {ACTIVE_VARIABLE: "1"}
-    if choice.composes:
+    if choice.composes and not choice.asynchronous:
         variables["VLLM_USE_V2_MODEL_RUNNER"] = environ.get("VLLM_USE_V2_MODEL_RUNNER", "0")
     return Environment(variables)
 

@@ -61,14 +61,20 @@ def profile_passes(runner: Any) -> dict[str, Any]:
 
 
 def _pass(runner: Any, count: int, drafter: "_DrafterTimer") -> float:
-    runner._sync_device()
+    _synchronize(runner)
     drafter.seconds = 0.0
     begun = time.perf_counter()
     hidden, _ = runner._dummy_run(count)
     if isinstance(hidden, torch.Tensor) and hidden.shape[0] >= count:
         runner.model.compute_logits(hidden[:count])
-    runner._sync_device()
+    _synchronize(runner)
     return time.perf_counter() - begun - drafter.seconds
+
+
+def _synchronize(runner: Any) -> None:
+    """Wait for the device, on either model runner."""
+    if runner.device.type != "cpu":
+        torch.accelerator.synchronize()
 
 
 class _DrafterTimer:
@@ -78,19 +84,23 @@ class _DrafterTimer:
         self.seconds = 0.0
         self.seconds_per_pass = 0.0
         self._runner = runner
-        self._drafter = getattr(runner, "drafter", None)
-        self._run = getattr(self._drafter, "dummy_run", None)
-        if self._run is not None:
-            self._drafter.dummy_run = self._timed  # type: ignore[union-attr]
+        # On the V2 model runner it is called speculator.
+        self._drafter = getattr(runner, "drafter", None) or getattr(runner, "speculator", None)
+        self._name = next((name for name in ("dummy_run", "propose") if hasattr(self._drafter, name)), "")
+        if self._name:
+            self._run = getattr(self._drafter, self._name)
+            setattr(self._drafter, self._name, self._timed)
 
-    def _timed(self, *args: Any, **kwargs: Any) -> None:
+    def _timed(self, *args: Any, **kwargs: Any) -> Any:
+        _synchronize(self._runner)
         begun = time.perf_counter()
-        self._run(*args, **kwargs)  # type: ignore[misc]
-        self._runner._sync_device()
+        result = self._run(*args, **kwargs)
+        _synchronize(self._runner)
         self.seconds = time.perf_counter() - begun
         passes = self._runner.speculative_config.num_speculative_tokens
         self.seconds_per_pass = max(self.seconds_per_pass, self.seconds / passes)
+        return result
 
     def restore(self) -> None:
-        if self._run is not None:
-            self._drafter.dummy_run = self._run  # type: ignore[union-attr]
+        if self._name:
+            setattr(self._drafter, self._name, self._run)

@@ -1,4 +1,4 @@
-"""The worker that `slipstream bench` runs: what each engine step did and how long it took.
+"""The worker that `slipstream bench` runs on CPU: what each engine step did and how long it took.
 
 One JSON line per step goes to the file named by SLIPSTREAM_STEPS. The bare arm of a benchmark runs under
 the same worker, so the few microseconds this costs are in every arm alike.
@@ -7,10 +7,10 @@ the same worker, so the few microseconds this costs are in every arm alike.
 import json
 import os
 import time
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from slipstream.engine.core.step_times import describe
 from slipstream.engine.launch.arguments import STEPS_VARIABLE
 from slipstream.engine.worker.worker import CPUWorker
 
@@ -46,25 +46,3 @@ class TimedCPUWorker(CPUWorker):
             self._steps.write(json.dumps(step) + "\n")
             self._steps.flush()
         return result
-
-
-def describe(scheduled: Any, result: Any) -> dict[str, Any]:
-    """Return what a step did, in counts. `offered[j]` and `accepted[j]`: requests whose draft token j was
-    verified, and was kept."""
-    drafts = {request: len(tokens) for request, tokens in scheduled.scheduled_spec_decode_tokens.items()}
-    sampled = dict(zip(result.req_ids, result.sampled_token_ids, strict=False))
-    decoding = [
-        request for request, tokens in scheduled.num_scheduled_tokens.items()
-        if tokens == 1 + drafts.get(request, 0)
-    ]  # fmt: skip
-    lengths = Counter(drafts.values())
-    kept = Counter(max(len(sampled.get(request, ())) - 1, 0) for request in drafts)
-    longest = max(lengths, default=0)
-    return {
-        "decoding": len(decoding),
-        "prefilling": len(scheduled.num_scheduled_tokens) - len(decoding),
-        "tokens": scheduled.total_num_scheduled_tokens,
-        "generated": sum(len(tokens) for tokens in sampled.values()),
-        "offered": [sum(n for length, n in lengths.items() if length > j) for j in range(longest)],
-        "accepted": [sum(n for length, n in kept.items() if length > j) for j in range(longest)],
-    }

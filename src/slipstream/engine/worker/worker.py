@@ -30,6 +30,13 @@ class _Drafts:
             return
         if self.use_v2_model_runner:
             limit_draft_passes(self.model_runner)
+            settings = Settings.of(self.vllm_config)
+            if settings.composes:
+                from slipstream.engine.worker.v2_alignment import AlignedDrafting, stop_proposing
+
+                extend(self.model_runner, AlignedDrafting)
+                if not settings.drafter:
+                    stop_proposing(self.model_runner.speculator)
             return
         drafts = (OnDemandDrafting,) if Settings.of(self.vllm_config).drafter else ()
         seeds = (RestoreDiscardedRng,) if self.device.type == "cpu" else ()

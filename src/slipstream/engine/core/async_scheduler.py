@@ -1,0 +1,228 @@
+"""The speculation loop with asynchronous scheduling, on vLLM's V2 model runner; by dotted path
+(`scheduler_cls`).
+
+A step is scheduled while the one before it is under way. What is known then is the text up to the step before
+that, so drafts begin with what the step under way is expected to write, and the workers verify what follows
+(`engine.worker.v2_alignment`). How many tokens that is, is all that vLLM's scheduler is told: placeholders.
+"""
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler as VllmAsyncScheduler
+
+from slipstream.drafting.composer import Offer
+from slipstream.drafting.device import NOT_DRAFTED, UNKNOWN, Drafted
+from slipstream.engine.core.device_drafter import DeviceDrafter
+from slipstream.engine.core.scheduler import Scheduler, VllmRequest, make_planner
+from slipstream.engine.core.step_stats import Stops
+from slipstream.engine.settings import Settings
+from slipstream.engine.worker.v2_alignment import pack
+from slipstream.loop import Promise
+from slipstream.planning.planner import DrafterPlan, Planner, StepOutcome
+from slipstream.planning.step_cost import Step
+
+MOST_UNDER_WAY = 8  # steps
+NO_PASSES = DrafterPlan({}, 0)
+
+
+class RequestUnderWay(VllmRequest):
+    """Describes a request whose last tokens are not known yet."""
+
+    __slots__ = ()
+
+    @property
+    def tokens_under_way(self) -> int:
+        return self._request.num_output_placeholders
+
+    @property
+    def tokens_left(self) -> int:
+        return super().tokens_left - self.tokens_under_way
+
+
+class ScheduledStep(NamedTuple):
+    """What was planned for a step, kept with it until its output is there."""
+
+    step: Step
+    promise: Promise
+    requested: frozenset[str]
+    """Requests that fix their number of draft tokens themselves."""
+    requested_drafts: int
+    drafted: Drafted
+    """By the drafter, at the end of the step before."""
+    stops: int
+    """How often this process had been stopped before it."""
+    drafts: Mapping[str, tuple[int, Offer]]
+    """With the length of the request's text when it was made."""
+
+
+class AsyncScheduler(Scheduler, VllmAsyncScheduler):
+    request_class = RequestUnderWay
+    steps_under_way = 1
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        settings = Settings.of(self.vllm_config)
+        self._device_drafter: DeviceDrafter | None = None
+        if settings.drafter:
+            self._device_drafter = DeviceDrafter(settings.drafter, self.num_spec_tokens)
+        self._drafter_plan = NO_PASSES
+        """What the drafter drafts at the end of the step under way."""
+        self._under_way: dict[int, ScheduledStep] = {}
+        """By the identity of vLLM's `SchedulerOutput`."""
+        self._stops = Stops()
+        self._ended: float | None = None
+        """When the output of the step before was there; None if the engine waited since."""
+
+    def draft(self, executor: Any) -> None:
+        """Make the planner. Called after each step, when it is too late for drafts: the next is scheduled."""
+        if self._needs_planner and self._loop is not None:
+            self._loop.policy = make_planner(executor, self._objective, self._bounds)
+            self._needs_planner = False
+
+    def schedule(self, *args: Any, **kwargs: Any) -> Any:
+        drafted = self._drafted()
+        drafts = self._draft_ahead(drafted)
+        sent: dict[str, tuple[int, Offer]] = {}
+        for request in self.running:
+            if not request.is_prefill_chunk:
+                verified = 0
+                if draft := drafts.get(request.request_id):
+                    verified = max(len(draft.tokens) - request.num_output_placeholders, 0)
+                    sent[request.request_id] = request.num_tokens, draft
+                request.spec_token_ids = [UNKNOWN] * verified
+        output = super().schedule(*args, **kwargs)
+        sent = {r: sent[r] for r in output.scheduled_spec_decode_tokens if r in sent}
+        known = {
+            r: (length, draft.tokens) for r, (length, draft) in sent.items() if UNKNOWN not in draft.tokens
+        }
+        output.slipstream_drafts = pack(known)
+        self._keep(output, sent, drafted)
+        return output
+
+    def _draft_ahead(self, drafted: Drafted) -> dict[str, Offer]:
+        if self._loop is None or not self.running:
+            return {}
+        begun = time.perf_counter()
+        try:
+            return self._loop.draft(self._decoding(), self._next_step(), self._queue(), drafted)
+        except Exception:
+            self._failed("drafting", "this step has no drafts")
+            return {}
+        finally:
+            self._seconds += time.perf_counter() - begun
+            self._steps += 1
+
+    def _drafted(self) -> Drafted:
+        """Return what the drafter will have drafted when the step under way is over."""
+        plan = self._drafter_plan
+        if self._device_drafter is None or self._loop is None or not plan.passes:
+            return NOT_DRAFTED
+        decoding = [request.request_id for request in self.running if not request.is_prefill_chunk]
+        survival = self._device_drafter.expected_survival(decoding, plan.passes)
+        policy = self._loop.policy
+        seconds = policy.drafter_cost.seconds(plan.passes) if isinstance(policy, Planner) else 0.0
+        return Drafted(self._device_drafter.name, plan.passes, seconds, survival, plan.is_probe)
+
+    def _update_after_schedule(self, scheduler_output: Any) -> None:
+        if self._device_drafter is not None and scheduler_output.num_scheduled_tokens:
+            self._drafter_plan = self._plan_drafter(list(scheduler_output.num_scheduled_tokens))
+            scheduler_output.num_spec_tokens_to_schedule = self._drafter_plan.passes
+        super()._update_after_schedule(scheduler_output)
+
+    def _plan_drafter(self, request_ids: list[str]) -> DrafterPlan:
+        """Plan what the drafter drafts at the end of the step that is being scheduled."""
+        assert self._loop is not None
+        assert self._device_drafter is not None
+        if self.parallel_config.data_parallel_size > 1 or not isinstance(self._loop.policy, Planner):
+            # Engines that draft in step with each other must draft alike.
+            return DrafterPlan({}, int(self.num_spec_tokens))
+        try:
+            return self._loop.plan_drafter(self._device_drafter.expected_survival(request_ids))
+        except Exception:
+            self._failed("planning", "the step after this one has no drafts of the drafter")
+            return NO_PASSES
+
+    def _decoding(self) -> Iterator[VllmRequest]:
+        """Describe the requests whose next step could verify drafts. vLLM asks the workers for the drafts of
+        those with structured output, to cut them by the grammar; ours are not theirs."""
+        for request in self.running:
+            if not request.is_prefill_chunk and not request.use_structured_output:
+                yield self._describe_request(request)
+
+    # ---- the times of steps, from output to output ----
+
+    def _record(self, now: float, output: Any) -> None:
+        """Record nothing: the step before is still under way."""
+
+    def _keep(self, output: Any, drafts: Mapping[str, tuple[int, Offer]], drafted: Drafted) -> None:
+        """Keep what was planned for the step until its output is there."""
+        if self._loop is None:
+            return
+        requested = frozenset(self._loop.state.requested)
+        requested_drafts = sum(len(output.scheduled_spec_decode_tokens.get(r, ())) for r in requested)
+        while len(self._under_way) > MOST_UNDER_WAY:  # some that vLLM dropped
+            self._under_way.pop(next(iter(self._under_way)))
+        self._under_way[id(output)] = ScheduledStep(
+            self._describe(output), self._loop.promise, requested, requested_drafts, drafted,
+            self._stops.count, drafts,
+        )  # fmt: skip
+
+    def _note_output(self, scheduler_output: Any, model_runner_output: Any) -> None:
+        """Record the step, which is over. Drafting for the one after it went on meanwhile."""
+        now = time.perf_counter()
+        scheduled = self._under_way.pop(id(scheduler_output), None)
+        if scheduled is None:
+            return
+        self._learn_of_drafter(scheduled, scheduler_output, model_runner_output)
+        tokens, accepted = self._count_tokens(scheduled.requested, model_runner_output)
+        if self._ended is not None and scheduled.step.tokens and scheduled.stops == self._stops.count:
+            drafter = min(scheduled.drafted.seconds, now - self._ended)
+            outcome = StepOutcome(
+                scheduled.step, now - self._ended - drafter, drafter, tokens,
+                scheduled.requested_drafts, accepted, *scheduled.promise,
+            )  # fmt: skip
+            self._learn_outcome(outcome)
+        self._ended = now
+
+    def _learn_of_drafter(
+        self, scheduled: ScheduledStep, scheduler_output: Any, model_runner_output: Any
+    ) -> None:
+        """Learn from the requests whose draft was the drafter's: no other was sent, or it was wrong about
+        what the step before has written."""
+        if self._device_drafter is None or self._loop is None or not scheduled.drafted.passes:
+            return
+        rows = model_runner_output.req_id_to_index
+        for request_id, (length, draft) in scheduled.drafts.items():
+            request = self.requests.get(request_id)
+            written = model_runner_output.sampled_token_ids[rows[request_id]] if request_id in rows else ()
+            if request is None or not written:
+                continue
+            known = list(request.all_token_ids[length:])
+            if list(draft.tokens[: len(known)]) != known:
+                verified = len(scheduler_output.scheduled_spec_decode_tokens[request_id])
+                theirs = min(verified, scheduled.drafted.passes)
+                self._device_drafter.learn(request_id, theirs, len(written) - 1)
+                if draft.proposer != self._device_drafter.name:
+                    self._loop.composer.uncount(draft.proposer, theirs)
+
+    def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
+        result = super().update_from_output(scheduler_output, model_runner_output)
+        if not self.requests:
+            self._ended = None
+            self._trace("write_requests")
+        return result
+
+    def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._device_drafter is not None:
+            self._device_drafter.forget(request.request_id)
+        return super()._free_request(request, *args, **kwargs)
+
+    def report(self) -> dict[str, Any]:
+        report = super().report()
+        if (drafter := self._device_drafter) is not None:
+            for what in ("drafts", "draft_tokens", "accepted_tokens"):
+                report[what] = {**report[what], drafter.name: drafter.counts[what]}
+            report["acceptance"] = {**report["acceptance"], **drafter.calibration.report()}
+        return report

@@ -1,0 +1,46 @@
+"""What to expect of a drafter that the workers run at the end of every step, and whose tokens stay there."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from slipstream.drafting.calibration import Calibration, Record
+from slipstream.engine.core.step_stats import prior_survival
+
+
+class DeviceDrafter:
+    """Learns from how many of its tokens were accepted, for each request and for all."""
+
+    def __init__(self, name: str, max_tokens: int) -> None:
+        self.name = name
+        self.counts: Counter[str] = Counter()
+        self.calibration = Calibration()
+        self._prior = prior_survival(max_tokens)
+        self._records: dict[str, Record] = {}
+
+    def expected_survival(
+        self, request_ids: Sequence[str], tokens: int | None = None
+    ) -> dict[str, list[float]]:
+        """Return the survival of so many of its tokens (default: all that it can draft), by request."""
+        prior = self._prior[:tokens]
+        if not request_ids or not prior:
+            return {}
+        factors = np.array([self._records.setdefault(r, Record()).factor for r in request_ids])
+        rows = np.tile(prior, (len(request_ids), 1))
+        _, expected = self.calibration.survival_of_all(self.name, rows, factors)
+        return dict(zip(request_ids, expected.tolist(), strict=True))
+
+    def learn(self, request_id: str, verified: int, accepted: int) -> None:
+        """Learn that so many of its tokens were verified and so many of them accepted."""
+        self.counts["drafts"] += 1
+        self.counts["draft_tokens"] += verified
+        self.counts["accepted_tokens"] += accepted
+        stated = self._prior[:verified]
+        believed = self.calibration.survival(self.name, stated)
+        judged = min(verified, accepted + 1)
+        self._records.setdefault(request_id, Record()).learn(believed, accepted, judged)
+        self.calibration.learn(self.name, stated, accepted, judged)
+
+    def forget(self, request_id: str) -> None:
+        self._records.pop(request_id, None)

@@ -1,0 +1,158 @@
+"""On the V2 model runner: drafts that the scheduler made a step ahead, put where the text really is.
+
+With asynchronous scheduling the scheduler drafts while a step is under way whose tokens it does not know. Its
+draft therefore begins with what that step is expected to write. When the step is over, and before the next
+begins, the two are compared on the device: where they agree, the rest of the draft is verified; where they do
+not, what vLLM's own speculator drafted. Nothing waits for the device.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from vllm.triton_utils import tl, triton
+from vllm.utils.torch_utils import async_tensor_h2d
+
+HEADER = 3  # numbers before a draft's tokens
+VOCAB_BLOCK = 1024
+
+
+class PackedDrafts(NamedTuple):
+    """Drafts as the scheduler sends them to the workers: packed there, where nothing waits for it."""
+
+    request_ids: Sequence[str]
+    table: NDArray[np.int32]
+    """[drafts, 3 + tokens]: room for the request's row, the length of its text when the draft was made, the
+    number of its tokens, and the tokens, which go on from there."""
+
+
+def pack(drafts: Mapping[str, tuple[int, Sequence[int]]]) -> PackedDrafts:
+    """Pack for each request the length of its text and its draft."""
+    longest = max((len(tokens) for _, tokens in drafts.values()), default=0)
+    table = np.zeros((len(drafts), HEADER + longest), np.int32)
+    for row, (length, tokens) in zip(table, drafts.values(), strict=True):
+        row[1:HEADER] = length, len(tokens)
+        row[HEADER : HEADER + len(tokens)] = tokens
+    return PackedDrafts(list(drafts), table)
+
+
+class AlignedDrafting:
+    """Extends the V2 model runner: before a step the scheduler's drafts are aligned."""
+
+    def execute_model(self: Any, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
+        drafts: PackedDrafts | None = getattr(scheduler_output, "slipstream_drafts", None)
+        if drafts is not None and drafts.request_ids:
+            align(self.req_states, drafts, self.speculator.draft_logits)
+        return super().execute_model(scheduler_output, *args, **kwargs)  # type: ignore[misc]
+
+
+def align(states: Any, drafts: PackedDrafts, draft_logits: torch.Tensor | None = None) -> None:
+    """Write the drafts into `states.draft_tokens`; and where the speculator samples its drafts, into its
+    `draft_logits` that tokens which it has not drawn were certain."""
+    count, longest = len(drafts.request_ids), drafts.table.shape[1] - HEADER
+    drafts.table[:, 0] = [states.req_id_to_index[request_id] for request_id in drafts.request_ids]
+    on_device = async_tensor_h2d(drafts.table, device=states.device)
+    most = states.draft_tokens.shape[1]
+    certain = torch.empty(count, most, dtype=torch.int32, device=states.device)
+    _align_kernel[(count,)](
+        on_device,
+        on_device.stride(0),
+        certain,
+        states.all_token_ids.gpu,
+        states.all_token_ids.gpu.stride(0),
+        states.total_len.gpu,
+        states.draft_tokens,
+        states.draft_tokens.stride(0),
+        most,
+        BLOCK=triton.next_power_of_2(max(longest, most)),
+    )
+    if draft_logits is not None:
+        vocab_size = draft_logits.shape[-1]
+        _certain_kernel[(count, most, triton.cdiv(vocab_size, VOCAB_BLOCK))](
+            on_device,
+            on_device.stride(0),
+            certain,
+            states.draft_tokens,
+            states.draft_tokens.stride(0),
+            draft_logits,
+            draft_logits.stride(0),
+            draft_logits.stride(1),
+            vocab_size,
+            BLOCK=VOCAB_BLOCK,
+        )
+
+
+@triton.jit
+def _align_kernel(  # type: ignore[no-untyped-def]
+    drafts_ptr,  # PackedDrafts.table
+    drafts_stride,
+    certain_ptr,  # [drafts, draft tokens]: 1 where the speculator has not drawn the token
+    all_token_ids_ptr,
+    all_token_ids_stride,
+    total_len_ptr,
+    draft_tokens_ptr,
+    draft_tokens_stride,
+    num_draft_tokens,
+    BLOCK: tl.constexpr,
+):
+    draft_ptr = drafts_ptr + tl.program_id(0) * drafts_stride
+    row = tl.load(draft_ptr).to(tl.int64)
+    length = tl.load(draft_ptr + 1)
+    tokens = tl.load(draft_ptr + 2)
+    written = tl.load(total_len_ptr + row) - length
+    block = tl.arange(0, BLOCK)
+    expected = tl.load(draft_ptr + 3 + block, mask=block < tokens, other=-1)
+    text = tl.load(
+        all_token_ids_ptr + row * all_token_ids_stride + length + block, mask=block < written, other=0
+    )
+    wrong = tl.sum(((block < written) & (text != expected)).to(tl.int32))
+    aligned = (wrong == 0) & (written >= 0) & (written <= BLOCK)
+    rest = tl.load(draft_ptr + 3 + written + block, mask=aligned & (written + block < tokens), other=0)
+    # The speculator may have drafted fewer tokens than are verified: it leaves -1, which is no token.
+    place_ptr = draft_tokens_ptr + row * draft_tokens_stride + block
+    theirs = tl.load(place_ptr, mask=block < num_draft_tokens, other=0)
+    kept = tl.where(aligned, rest.to(tl.int64), tl.where(theirs < 0, 0, theirs))
+    tl.store(place_ptr, kept, mask=block < num_draft_tokens)
+    certain = aligned | (theirs < 0)
+    places_ptr = certain_ptr + tl.program_id(0) * num_draft_tokens + block
+    tl.store(places_ptr, certain.to(tl.int32), mask=block < num_draft_tokens)
+
+
+@triton.jit
+def _certain_kernel(  # type: ignore[no-untyped-def]
+    drafts_ptr,
+    drafts_stride,
+    certain_ptr,
+    draft_tokens_ptr,
+    draft_tokens_stride,
+    draft_logits_ptr,  # [requests, draft tokens, vocabulary]
+    draft_logits_stride_0,
+    draft_logits_stride_1,
+    vocab_size,
+    BLOCK: tl.constexpr,
+):
+    row = tl.load(drafts_ptr + tl.program_id(0) * drafts_stride).to(tl.int64)
+    place = tl.program_id(1)
+    certain = tl.load(certain_ptr + tl.program_id(0) * tl.num_programs(1) + place) > 0
+    token = tl.load(draft_tokens_ptr + row * draft_tokens_stride + place)
+    block = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
+    logits = tl.where(block == token, 0.0, float("-inf"))
+    tl.store(
+        draft_logits_ptr + row * draft_logits_stride_0 + place * draft_logits_stride_1 + block,
+        logits,
+        mask=certain & (block < vocab_size),
+    )
+
+
+def stop_proposing(speculator: Any) -> None:
+    """Let a speculator of vLLM's, which is there to reserve room for drafts, draft nothing."""
+
+    def propose(input_batch: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return drafts[: input_batch.num_reqs]
+
+    drafts = torch.zeros(
+        speculator.max_num_reqs, speculator.num_speculative_steps, dtype=torch.int64, device=speculator.device
+    )
+    speculator.propose = propose

@@ -1,0 +1,213 @@
+"""Proposers composed on vLLM's V2 model runner with asynchronous scheduling: the text is bare V2's, and what
+is sampled follows the target's distribution, also where the drafter samples its drafts.
+
+V2 needs Triton, whose kernels are compiled for the CPU (`slipstream.testing.v2`).
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.test_composition import MODEL_LEN, features
+from engine.test_sampled_distribution import PROMPT, SIGNIFICANT, TOP_K, law, p_value
+from slipstream.testing import models
+from slipstream.testing import v2 as v2_on_cpu
+
+HERE = Path(__file__).parent
+K = 3
+RANDOM = np.random.default_rng(2)
+REQUESTS: list[tuple[list[int], dict[str, Any]]] = [
+    (RANDOM.integers(0, 256, n).tolist(), {}) for n in (33, 41, 60, 36, 47, 39, 34, 52)
+]
+"""Lengths have one power of two above them: for each, kernels are compiled."""
+BARE = {"bare": {"speculate": "off"}}
+DRAWS = 1_500
+
+
+def run(
+    model: Path, requests: Sequence[tuple[Any, Any]], arms: dict[str, Any], texts: Path | None = None
+) -> dict[str, Any]:
+    """Run arms that write to these prompts, sampled so; if told, keep what bare vLLM wrote as `texts`."""
+    asked = {"model": str(model), "requests": requests, "arms": arms, "texts": str(texts) if texts else None}
+    environment = v2_on_cpu.environment({
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE.parent), os.environ.get("PYTHONPATH")])),
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    })  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, str(HERE / "v2" / "compose.py")],
+        input=json.dumps(asked),
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
+    assert lines, done.stdout[-3000:] + done.stderr.split("nanobind")[0][-3000:]
+    results: dict[str, Any] = json.loads(lines[-1].removeprefix("RESULT "))
+    return results
+
+
+def prophet(texts: Path) -> dict[str, Any]:
+    """Return the speculation of a proposer that knows what bare vLLM has written, and is often right."""
+    plugins = {"engine.planted.Prophet": {"texts": str(texts)}}
+    return {"mode": "fixed", "num_draft_tokens": K, "plugins": plugins}
+
+
+@pytest.fixture(scope="module")
+def composed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    texts = tmp_path_factory.mktemp("prophet") / "texts.json"
+    fixed = prophet(texts)
+    planned = {"plugins": fixed["plugins"]}
+    draft_model = {"drafter": str(models.noisy_llama())}
+    arms: dict[str, dict[str, Any]] = {
+        "lookup": {"speculate": fixed},
+        "lookup, planned": {"speculate": planned},
+        "draft model": {"speculate": fixed, **draft_model},
+        "draft model, planned": {"speculate": planned, **draft_model},
+        "eagle": {"speculate": fixed, "drafter": str(models.eagle_head(models.varied_llama()))},
+        "eagle3": {"speculate": fixed, "drafter": str(models.eagle3_head(models.varied_llama()))},
+        "one at once": {"speculate": fixed, **draft_model, "max_num_seqs": 1},
+        "chunks": {"speculate": fixed, **draft_model, "max_num_batched_tokens": 32},
+        "cached": {"speculate": fixed, **draft_model, "rounds": 2},
+        "preempted": {"speculate": fixed, **draft_model, "num_gpu_blocks_override": 6, "block_size": 32},
+        "sampled drafts": {
+            "speculate": {**fixed, "vllm": {"draft_sample_method": "probabilistic"}}, **draft_model
+        },
+    }  # fmt: skip
+    return run(models.varied_llama(), REQUESTS, BARE | arms, texts)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["lookup", "lookup, planned", "draft model", "draft model, planned", "eagle", "eagle3", "one at once",
+     "chunks", "cached", "preempted", "sampled drafts"],
+)  # fmt: skip
+def test_the_text_is_bare_v2s(composed: dict[str, Any], name: str) -> None:
+    bare, found = composed["bare"]["texts"], composed[name]
+    assert found["texts"] == bare * (len(found["texts"]) // len(bare))
+    assert found["report"]["failures"] == 0
+    assert not found["report"]["faults"]
+    assert found["accepted_tokens"] > 0
+
+
+def test_lookup_drafts_are_put_where_the_text_is(composed: dict[str, Any]) -> None:
+    """The prophet is right four times of five, so of its drafts of three about two thirds are accepted."""
+    found = composed["lookup"]
+    drafted, accepted = (found["report"][what]["prophet"] for what in ("draft_tokens", "accepted_tokens"))
+    assert (drafted, accepted) == (found["draft_tokens"], found["accepted_tokens"])
+    assert accepted > 0.4 * drafted
+
+
+def test_the_drafter_drafts_where_lookup_was_wrong(composed: dict[str, Any]) -> None:
+    found = composed["draft model"]
+    by_proposer = found["report"]["accepted_tokens"]
+    assert by_proposer["prophet"] > 0
+    assert by_proposer["draft_model"] > 0
+    assert sum(by_proposer.values()) == found["accepted_tokens"]
+    assert sum(found["report"]["draft_tokens"].values()) == found["draft_tokens"]
+
+
+def test_the_targets_own_layer_drafts_beside_lookup(tmp_path: Path) -> None:
+    texts = tmp_path / "texts.json"
+    asked = prophet(texts) | {"drafter": {"method": "mtp"}}
+    results = run(models.with_mtp_layer(), REQUESTS, BARE | {"mtp": {"speculate": asked}}, texts)
+    found = results["mtp"]
+    assert found["texts"] == results["bare"]["texts"]
+    assert found["report"]["failures"] == 0
+    assert found["report"]["accepted_tokens"]["prophet"] > 0
+    assert found["report"]["draft_tokens"]["mtp"] > 0
+
+
+def test_features_of_requests(tmp_path: Path) -> None:
+    """What `test_composition` tests on V1, in one batch, on a model that is small and has a tokenizer."""
+    requests = [
+        (prompt["prompt_token_ids"] if isinstance(prompt, dict) else prompt, sampling)
+        for prompts, sampling in features().values()
+        for prompt in prompts
+    ]
+    options = {
+        "skip_tokenizer_init": False, "max_model_len": MODEL_LEN, "max_num_seqs": 24,
+        "max_num_batched_tokens": 256, "kv_cache_memory_bytes": 64 * 1024**2,
+        "sampling": {"detokenize": True, "ignore_eos": False},
+    }  # fmt: skip
+    model = models.tiny_llama()
+    asked = {"speculate": {"mode": "fixed", "num_draft_tokens": K, "ngram": {}}, "drafter": str(model)}
+    results = run(model, requests, {"bare": options | {"speculate": "off"}, "composed": options | asked})
+    bare, composed = results["bare"], results["composed"]
+    for place, (request, ours, theirs) in enumerate(
+        zip(requests, composed["texts"], bare["texts"], strict=False)
+    ):
+        assert ours == theirs, f"{place}: {request}"
+    assert composed["ends"] == bare["ends"]
+    assert composed["report"]["failures"] == 0
+    assert all(count > 0 for count in composed["report"]["accepted_tokens"].values())
+
+
+@pytest.mark.alone
+def test_two_ranks(tmp_path: Path) -> None:
+    texts = tmp_path / "texts.json"
+    two = {"tensor_parallel_size": 2}
+    asked = {"speculate": prophet(texts), "drafter": str(models.tiny_llama()), **two}
+    arms = {"bare": {"speculate": "off", **two}, "composed": asked}
+    results = run(models.tiny_llama(), REQUESTS, arms, texts)
+    assert results["composed"]["texts"] == results["bare"]["texts"]
+    assert results["composed"]["report"]["failures"] == 0
+    assert all(count > 0 for count in results["composed"]["report"]["accepted_tokens"].values())
+
+
+def test_requests_were_preempted(composed: dict[str, Any]) -> None:
+    assert composed["preempted"]["preemptions"] > 0
+
+
+@pytest.fixture(scope="module")
+def draw(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], dict[str, Any]]:
+    """Return what draws, with a seed, by drafts that are argmax and by drafts that are sampled. Lookup always
+    says what is most probable, and is verified where the drafter's tokens would have been."""
+    expected = law()
+    texts = tmp_path_factory.mktemp("prophet") / "texts.json"
+    texts.write_text(json.dumps([[*PROMPT, *max(expected, key=lambda text: expected[text])]]))
+    plugins = {"engine.planted.Prophet": {"texts": str(texts), "wrong": 0.0}}
+    argmax: dict[str, Any] = {"mode": "fixed", "num_draft_tokens": 2, "plugins": plugins}
+    sampled = {**argmax, "vllm": {"draft_sample_method": "probabilistic"}}
+
+    def arm(speculate: dict[str, Any], seed: int) -> dict[str, Any]:
+        return {
+            "speculate": speculate,
+            "drafter": str(models.noisy_words()),
+            "max_num_seqs": 256,
+            "max_model_len": 160,
+            "kv_cache_memory_bytes": 512 * 1024**2,
+            "sampling": {"temperature": 1.0, "top_k": TOP_K, "max_tokens": 4},
+            "seed": seed,
+        }
+
+    @cache
+    def both(seed: int) -> dict[str, Any]:
+        arms = {"argmax": arm(argmax, seed), "sampled": arm(sampled, seed)}
+        return run(models.few_words(), [(PROMPT, {})] * DRAWS, arms)
+
+    return both
+
+
+@pytest.mark.parametrize("drafts", ["argmax", "sampled"])
+def test_the_distribution_is_the_targets(drafts: str, draw: Callable[[int], dict[str, Any]]) -> None:
+    """With the drafter's probabilities in place of certainty, lookup would be accepted far too often."""
+    found = []
+    for seed in (0, 1):  # the second only if the first looks bad, as one in ten thousand does by chance
+        result = draw(seed)[drafts]
+        assert all(count > DRAWS / 10 for count in result["report"]["draft_tokens"].values())
+        assert len(result["report"]["draft_tokens"]) == 2
+        found.append(p_value(Counter(tuple(text[:3]) for text in result["texts"]), law()))
+        if found[-1] > SIGNIFICANT:
+            return
+    raise AssertionError(f"twice not the target's distribution: {found}")
