@@ -18,9 +18,9 @@ class Thresholds:
 
     # ---- what a token is worth (`objective`) ----
 
-    slowest: float = 0.9
-    """The quantile of the requests of a batch, by the steps they still need, that counts as its slowest: who
-    it will be is not known. Of 0.8 to 1 the best, by little, on recorded batches."""
+    late_share: float = 0.1
+    """Of the requests of a batch, those that may need more steps than what counts as the slowest: who that
+    will be is not known. Of 0 to 0.2 the best, by little, on recorded batches."""
     pace_rate: float = 0.2
     """Of what is new in the tokens per step that a request could write. Of 0.03 to 0.2 the best, by little,
     on recorded batches."""
