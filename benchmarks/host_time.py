@@ -85,7 +85,7 @@ def measure(count: int) -> dict[str, object]:
         drafts = loop.draft(requests, Step(count))
         loop_done = time.perf_counter()
         sent = {name: (len(requests[rows[name]].tokens), draft.tokens) for name, draft in drafts.items()}
-        packed = pack(sent)
+        packed = pack(sent, 2 * K + 1)
         packing_done = time.perf_counter()
         packed.table[:, 0] = [states.req_id_to_index[name] for name in packed.request_ids]
         aligned = time.perf_counter()

@@ -95,6 +95,10 @@ CONTRACT = (
         parameters=("scheduler_output", "model_runner_output"),
     ),
     Reliance(
+        "vllm.v1.core.sched.scheduler:Scheduler.update_draft_token_ids_in_output",
+        parameters=("draft_token_ids", "scheduler_output"),
+    ),
+    Reliance(
         "vllm.v1.core.sched.async_scheduler:AsyncScheduler._update_after_schedule",
         parameters=("scheduler_output",),
     ),

@@ -265,8 +265,9 @@ class Tuning:
             }  # fmt: skip
             by_load = tuple(max(ks, key=lambda k: gains[load, k]) for load in self.loads)
             single = [(k,) * len(self.loads) for k in ks]
-            # On V2 vLLM's table of K by load says for which steps there are CUDA graphs (`engine.launch`).
-            for tokens in set(single) if self._v2 else {by_load, *single}:
+            # On V2 vLLM's table of K by load says for which steps with lookup drafts there are CUDA graphs.
+            composed = self._v2 and candidate.name == NGRAM.name
+            for tokens in set(single) if composed else {by_load, *single}:
                 logs = [math.log(gains[load, k]) for load, k in zip(self.loads, tokens, strict=True)]
                 predicted = math.exp(sum(logs) / len(logs)) if any(tokens) else 1.0  # that is bare vLLM
                 found.append(Option(candidate, tokens, predicted))

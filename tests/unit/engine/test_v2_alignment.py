@@ -27,7 +27,7 @@ states = SimpleNamespace(
 drafts = {"right": (5, [11, 12, 13, 14]), "first": (4, [9, 8, 7]), "wrong": (6, [5, 6, 7, 8])}
 logits = torch.randn(4, 3, 50)
 before = logits.clone()
-align(states, pack(drafts), logits)
+align(states, pack(drafts, 7), logits)
 assert drafted.tolist() == [[8, 7, 0], [21, 0, 0], [13, 14, 0], [-1, -1, -1]], drafted
 
 certain = torch.full((4, 3, 50), float("-inf")).scatter(2, drafted.clamp(min=0)[:, :, None], 0.0)

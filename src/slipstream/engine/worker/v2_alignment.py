@@ -28,9 +28,9 @@ class PackedDrafts(NamedTuple):
     number of its tokens, and the tokens, which go on from there."""
 
 
-def pack(drafts: Mapping[str, tuple[int, Sequence[int]]]) -> PackedDrafts:
-    """Pack for each request the length of its text and its draft."""
-    longest = max((len(tokens) for _, tokens in drafts.values()), default=0)
+def pack(drafts: Mapping[str, tuple[int, Sequence[int]]], longest: int) -> PackedDrafts:
+    """Pack for each request the length of its text and its draft, of at most `longest` tokens: always the
+    same, so that one kernel is compiled."""
     table = np.zeros((len(drafts), HEADER + longest), np.int32)
     for row, (length, tokens) in zip(table, drafts.values(), strict=True):
         row[1:HEADER] = length, len(tokens)
