@@ -17,6 +17,7 @@ import time
 from collections.abc import Sequence
 from types import SimpleNamespace
 
+from slipstream.config import Deployment, SpeculationConfig, choose
 from slipstream.drafting.composer import Composer
 from slipstream.drafting.registry import make_proposer
 from slipstream.drafting.requests import RunningRequest
@@ -73,7 +74,9 @@ class Repeating(RunningRequest):
 
 def measure(count: int) -> dict[str, object]:
     planner = Planner(StepCost(PASSES))
-    composer = Composer([make_proposer("ngram", {}), make_proposer("suffix", {})], VOCAB, steps_under_way=1)
+    lookup = choose(SpeculationConfig(), Deployment("model", v2=True), None).free
+    proposers = [make_proposer(name, dict(options)) for name, options in lookup.items()]
+    composer = Composer(proposers, VOCAB, steps_under_way=1)
     loop = SpeculationLoop(composer, planner)
     requests = [Repeating(number) for number in range(count)]
     rows = {request.id: row for row, request in enumerate(requests)}
@@ -85,7 +88,7 @@ def measure(count: int) -> dict[str, object]:
         drafts = loop.draft(requests, Step(count))
         loop_done = time.perf_counter()
         sent = {name: (len(requests[rows[name]].tokens), draft.tokens) for name, draft in drafts.items()}
-        packed = pack(sent)
+        packed = pack(sent, 2 * K + 1)
         packing_done = time.perf_counter()
         packed.table[:, 0] = [states.req_id_to_index[name] for name in packed.request_ids]
         aligned = time.perf_counter()

@@ -106,9 +106,9 @@ class SpeculationLoop:
         offers = self.composer.ask_free(wanted)
         drafter, drafter_seconds = self._ask_drafter(wanted, offers)
         self.composer.correct(offers)
-        self._expected = {request: sum(offer.survival) for request, offer in offers.items()}
         self._offers, self._under_way = dict(offers), under_way
         survival = drafted.combine(offers, under_way)
+        self._expected = {request: sum(of_tokens) for request, of_tokens in survival.items()}
         if drafted.survival:
             drafter = DrafterRun(drafted.passes, drafted.seconds)
         plan = self.policy.plan(self.state, survival, drafter)
@@ -156,7 +156,8 @@ class SpeculationLoop:
         paused = self.policy.paused(step)
         for request in requests:
             request.pace = request.pace or self._pace
-            outlook[request.id] = Outlook(request.tokens_left, request.pace)
+            tokens_left = max(request.tokens_left - request.tokens_under_way, 1)
+            outlook[request.id] = Outlook(tokens_left, request.pace)
             if request.priority:
                 priority[request.id] = request.priority
             if request.requested > OFF:
@@ -230,7 +231,8 @@ class SpeculationLoop:
                 draft = drafts.get(request.id)
                 if request.empty_lookups >= THRESHOLDS.max_empty_lookups:
                     retried += 1
-                    tokens += sum(draft.survival) if draft else 0.0
+                    skipped = self._under_way.get(request.id, 0)
+                    tokens += sum(draft.survival[skipped:]) if draft else 0.0
                 request.empty_lookups = 0 if draft else request.empty_lookups + 1
                 expected = 1 + self._expected.get(request.id, 0.0)
                 request.pace += THRESHOLDS.pace_rate * (expected - request.pace)

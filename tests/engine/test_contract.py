@@ -59,7 +59,8 @@ def _has(found: Any, name: str) -> bool:
     return name in fields or hasattr(found, name)
 
 
-ARGUMENTS = [field.name for field in dataclasses.fields(Deployment) if field.name != "platform"]  # ours
+OURS = ("platform", "v2")
+ARGUMENTS = [field.name for field in dataclasses.fields(Deployment) if field.name not in OURS]
 CONTRACT = (
     # slipstream.engine.launch.start, .sampling
     Reliance("vllm:LLM", has=("generate", "chat", "get_metrics")),
@@ -92,6 +93,10 @@ CONTRACT = (
     Reliance(
         "vllm.v1.core.sched.scheduler:Scheduler.update_from_output",
         parameters=("scheduler_output", "model_runner_output"),
+    ),
+    Reliance(
+        "vllm.v1.core.sched.scheduler:Scheduler.update_draft_token_ids_in_output",
+        parameters=("draft_token_ids", "scheduler_output"),
     ),
     Reliance(
         "vllm.v1.core.sched.async_scheduler:AsyncScheduler._update_after_schedule",

@@ -148,6 +148,7 @@ def test_a_step_is_under_way() -> None:
         unknown = [cycle[(len(request.text) + at) % 4] for at in range(verified + 1)]
         written += verified + 1
         loop.record(StepOutcome(Step(1, verified), 0.02, 0.0, verified + 1))
+        assert request.pace <= 1 + request.max_draft_tokens, "what is under way comes without a draft"
     request.text += unknown
     loop.finish(request)
     report = loop.report()

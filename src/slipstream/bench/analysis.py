@@ -59,6 +59,7 @@ def _cell(
         "seconds": sum(m["seconds"] for m in measured),
         "tokens_per_second": mean_ratio([throughput(r, arm) for r in rounds]).as_dict(),
         "ttft_seconds": percentiles([ttft for ttft, _, _ in requests]),
+        "joining_ttft_seconds": percentiles([ttft for m in measured for ttft in _of_joining(m)]),
         "tpot_seconds": percentiles([(end - ttft) / (n - 1) for ttft, end, n in requests if n > 1]),
         "latency_seconds": percentiles([end for _, end, _ in requests]),
     }
@@ -87,6 +88,13 @@ def _cell(
             "length": 1 + accepted / drafts,
         }
     return entry
+
+
+def _of_joining(measured: Mapping[str, Any]) -> list[float]:
+    """Return the times to first token of requests that came while others were being written."""
+    joined = measured.get("joined", ())  # rounds of older versions do not say
+    rows = zip(measured["ttft"], measured["output_tokens"], joined, strict=False)
+    return [ttft for ttft, tokens, came_later in rows if came_later and tokens > 0]
 
 
 def step_split(steps: StepTotals) -> dict[str, Any]:

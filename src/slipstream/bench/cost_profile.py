@@ -1,33 +1,36 @@
 """The cost of a step on this machine, from bare vLLM and from a server whose drafts are always wrong.
 
-K changes with every step (`engine.probes.WrongDraftsInTurn`), so that all K are measured within half a second
-of each other: what disturbs the machine for longer disturbs them alike, and their ratios stay true.
+K changes with every step (`WrongDraftsInTurn`), so that all K are measured within half a second of each
+other: what disturbs the machine for longer disturbs them alike, and their ratios stay true.
 """
 
 import json
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from slipstream.engine.load_generator import Request, Traffic, run_concurrently
+from slipstream.bench.rounds import send_in_turns
+from slipstream.engine.load_generator import Request, Traffic
 from slipstream.errors import SetupError
 from slipstream.planning.cost import CostCurve
 from slipstream.serving.arms import Arm
 from slipstream.serving.servers import Server
 from slipstream.serving.steps import StepRecord, step_times
-from slipstream.serving.time_slicing import RoundRobin
 
 CYCLES = 8  # times that every K is seen for a number of requests
 
 
-def probe_arm(most_drafts: int) -> Arm:
-    speculate = {
-        "mode": "fixed",
-        "num_draft_tokens": most_drafts,
-        "custom_class": "slipstream.engine.worker.probes.WrongDraftsInTurn",
-    }
+def probe_arm(most_drafts: int, v2: bool = False) -> Arm:
+    """Return the arm whose drafts are wrong: made in the worker on the V1 model runner, as vLLM's own n-gram
+    drafts are, and in the scheduler on V2, as all lookup drafts are there."""
+    speculate: dict[str, Any] = {"mode": "fixed", "num_draft_tokens": most_drafts}
+    if v2:
+        speculate["plugins"] = {"slipstream.drafting.probe.WrongDraftsInTurn": {"most": most_drafts}}
+    else:
+        speculate["custom_class"] = "slipstream.engine.worker.probes.WrongDraftsInTurn"
     return Arm("probe", json.dumps(speculate))
 
 
@@ -62,16 +65,15 @@ def measure_cost(
         }
         bare.steps.new()
         probe.steps.new()
-        with RoundRobin({server.arm.name: server.group for server in (bare, probe)}) as turns:
-            run_concurrently(traffic, turns.finished)
+        _, own_time = send_in_turns(traffic, {server.arm.name: server for server in (bare, probe)})
         steps, bare_walls = bare.steps.new(), []
-        for step, times in zip(steps, step_times(steps, turns.own_time(bare.arm.name)), strict=True):
+        for step, times in zip(steps, step_times(steps, own_time[bare.arm.name]), strict=True):
             if step.prefilling and not step.decoding:
                 prefills.append((step.tokens, times.wall))
             elif step.decoding == load and not step.prefilling:
                 bare_walls.append(times.wall)
         steps = probe.steps.new()
-        walls = [times.wall for times in step_times(steps, turns.own_time(probe.arm.name))]
+        walls = [times.wall for times in step_times(steps, own_time[probe.arm.name])]
         rows.append(cost_row(steps, walls, load, most_drafts))
         bare_steps.append(float(np.median(bare_walls)))
     fixed, per_token = _fit_prefill(prefills)

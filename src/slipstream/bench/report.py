@@ -191,9 +191,12 @@ def _steps(view: View, workload: str) -> str:
 
 COLUMNS = (
     "workload", "load", "arm", "tokens/s", "speedup", "95% interval", "acceptance length", "acceptance rate",
-    "TTFT p50/p95/p99 ms", "TPOT p50/p95/p99 ms", "end to end p50/p95/p99 ms", "steps", "ms per step",
-    "texts equal", "rounds",
+    "TTFT p50/p95/p99 ms", "TTFT of joining requests", "TPOT p50/p95/p99 ms", "end to end p50/p95/p99 ms",
+    "steps", "ms per step", "texts equal", "rounds",
 )  # fmt: skip
+
+
+LATENCIES = ("ttft_seconds", "joining_ttft_seconds", "tpot_seconds", "latency_seconds")
 
 
 def _row(cell: Entry) -> list[str]:
@@ -208,7 +211,7 @@ def _row(cell: Entry) -> list[str]:
         f"{ratio['low']:.2f} to {ratio['high']:.2f}{' (wide)' if cell['uncertain'] else ''}" if ratio else "",
         f"{kept['length']:.2f}" if kept else "",
         f"{kept['rate']:.0%}" if kept else "",
-        *(_three(cell[key]) for key in ("ttft_seconds", "tpot_seconds", "latency_seconds")),
+        *(_three(cell.get(key, {})) for key in LATENCIES),
         str(steps["count"]) if steps else "",
         f"{steps['seconds'] * 1000:.1f}" if steps else "",
         f"{texts['equal']}/{texts['compared']}" if texts else "",
@@ -239,6 +242,8 @@ def _note_lines(results: Results) -> list[str]:
             f"{wide} intervals are wider than +-{results['precision']:.0%} and marked (wide): "
             "more rounds or a quieter machine would narrow them."
         )
+    if any(cell.get("joining_ttft_seconds") for cell in cells):
+        lines.append("A request joins if others are being written when it comes: it waits for their steps.")
     if failed := sum(cell["failed"] for cell in cells):
         lines.append(f"{failed} requests failed and are left out.")
     compared = [cell["texts"] for cell in cells if "texts" in cell]

@@ -118,7 +118,6 @@ class Bench:
         self._servers = servers
         self._texts = TextComparison(servers[plan.arms[0].name], plan.model)
         self._warm: set[tuple[str, str]] = set()
-        self._can_stop = installed_vllm()[1] == "cpu"
         self._form = request_form(servers[plan.arms[0].name], plan.model)
 
     def round(self, cell: Cell, number: int) -> Round:
@@ -155,21 +154,8 @@ class Bench:
     def _send(
         self, cell: Cell, requests: list[Request], order: Sequence[Arm], number: int
     ) -> tuple[dict[str, dict[str, Any]], dict[str, ActiveClock]]:
-        """Return the answers and the clock of every arm. In a closed loop the arms take turns many times in a
-        round; an open loop has its arrivals in real time, so there one arm goes after the other."""
         traffic = {arm.name: self._traffic(arm, cell, requests, number) for arm in order}
-        if not self._can_stop:
-            return {name: send(one) for name, one in traffic.items()}, dict.fromkeys(traffic, ActiveClock())
-        groups = {name: self._servers[name].group for name in traffic}
-        if cell.load.concurrency:
-            with RoundRobin(groups) as turns:
-                raw = run_concurrently(traffic, turns.finished)
-            return raw, {name: turns.own_time(name) for name in traffic}
-        raw = {}
-        for name, one in traffic.items():
-            with stopped(group for other, group in groups.items() if other != name):
-                raw[name] = send(one)
-        return raw, dict.fromkeys(traffic, ActiveClock())
+        return send_in_turns(traffic, self._servers, closed_loop=cell.load.concurrency is not None)
 
     def _traffic(self, arm: Arm, cell: Cell, requests: list[Request], number: int) -> Traffic:
         return Traffic(
@@ -198,9 +184,37 @@ class Bench:
             "output_tokens": result["output_lens"],
             "ttft": [own.between(s, s + t) for s, t in zip(starts, ttfts, strict=True)],
             "latency": [own.between(s, s + t) for s, t in zip(starts, latencies, strict=True)],
+            "joined": joined(starts, ttfts, latencies),
             "counters": {name: result.get(f"spec_decode_{name}", 0) for name in COUNTERS},
             "steps": StepTotals.of(steps, own).as_dict() if steps else None,
         }
+
+
+def send_in_turns(
+    traffic: Mapping[str, Traffic], servers: Mapping[str, Server], closed_loop: bool = True
+) -> tuple[dict[str, dict[str, Any]], dict[str, ActiveClock]]:
+    """Return the answers and the clock of every server. In a closed loop they take turns many times; an open
+    loop has its arrivals in real time, so there one goes after the other. So they do on a GPU, which a
+    process that is stopped leaves at work."""
+    own_time = dict.fromkeys(traffic, ActiveClock())
+    if installed_vllm()[1] != "cpu":
+        return {name: send(one) for name, one in traffic.items()}, own_time
+    groups = {name: servers[name].group for name in traffic}
+    if closed_loop:
+        with RoundRobin(groups) as turns:
+            raw = run_concurrently(traffic, turns.finished)
+        return raw, {name: turns.own_time(name) for name in traffic}
+    raw = {}
+    for name, one in traffic.items():
+        with stopped(group for other, group in groups.items() if other != name):
+            raw[name] = send(one)
+    return raw, own_time
+
+
+def joined(starts: Sequence[float], ttfts: Sequence[float], latencies: Sequence[float]) -> list[bool]:
+    """Return of each request whether others were being written when it came."""
+    written = [(s + first, s + last) for s, first, last in zip(starts, ttfts, latencies, strict=True)]
+    return [any(begun <= start < ended for begun, ended in written) for start in starts]
 
 
 def _salt(cell: Cell, number: int) -> str:

@@ -27,10 +27,9 @@ from slipstream.checkpoints import open_checkpoint
 from slipstream.config import Deployment, SpeculationConfig, choose
 from slipstream.engine.launch.arguments import speculative_config
 from slipstream.engine.load_generator import Request, Traffic, send
-from slipstream.errors import SetupError
 from slipstream.fingerprint import fingerprint
 from slipstream.methods import NGRAM
-from slipstream.ops.host import installed_vllm
+from slipstream.ops.host import look_at_host
 from slipstream.planning.cost import CostCurve
 from slipstream.planning.prediction import Acceptance, Situation, predicted_speedup
 from slipstream.reporting.run_metadata import about_this_run
@@ -86,11 +85,22 @@ class Option:
         return self.candidate.arm(self.name, max(self.tokens), self.table(loads))
 
 
-def candidates(drafter: str | None) -> list[TuneCandidate]:
-    found = [TuneCandidate(NGRAM.name, {"native": True, "ngram": {"min": 2, "max": 5}})]
+def candidates(drafter: str | None, v2: bool) -> list[TuneCandidate]:
+    lookup = {"ngram": {"min": 2, "max": 5}}
+    found = [TuneCandidate(NGRAM.name, lookup if v2 else {"native": True, **lookup})]
     if drafter is not None:
         found.append(TuneCandidate("drafter", {"drafter": {"model": drafter}}))
     return found
+
+
+def _untimed_drafting(steps: StepTotals, curve: CostCurve, candidate: TuneCandidate) -> float:
+    """Return the seconds that a drafter took where it could not be timed by itself: what the steps took
+    longer than with drafts that cost nothing. A lookup is not in their way."""
+    if candidate.name == NGRAM.name or not steps.request_steps:
+        return 0.0
+    requests = steps.request_steps / steps.steps
+    drafts = sum(steps.offered) / steps.request_steps
+    return max(steps.wall - steps.decode_steps * curve.step(requests, drafts), 0.0)
 
 
 def batch_size_table(loads: Sequence[int], tokens: Sequence[int]) -> list[list[int]]:
@@ -173,7 +183,8 @@ class Tuning:
     ) -> None:
         self.model, self.workloads, self.loads = model, workloads, sorted(loads)
         self.max_tokens, self.flags, self.folder = max_tokens, flags, folder
-        self.candidates = candidates(drafter)
+        self._v2 = look_at_host().prefers_v2
+        self.candidates = candidates(drafter, self._v2)
         self.auto = SpeculationConfig.build({"drafter": {"model": drafter}} if drafter else {})
         folder.mkdir(parents=True, exist_ok=True)
         self._file = folder / "tune.json"
@@ -188,11 +199,6 @@ class Tuning:
 
     def tune(self, budget: float, watcher: Watcher) -> None:
         """All three steps, the third until `budget` seconds are over."""
-        if installed_vllm()[1] != "cpu":
-            raise SetupError(
-                "slipstream tune needs the time of every step, which is measured only on CPU so far; "
-                "on CUDA compare configurations with slipstream bench"
-            )
         deadline = time.monotonic() + budget
         if self.measured is None:
             self.measured = self._measure(watcher)
@@ -204,7 +210,8 @@ class Tuning:
         self._confirm(options, deadline, watcher)
 
     def _measure(self, watcher: Watcher) -> Measured:
-        arms = [Arm(BARE), probe_arm(MOST_DRAFTS), *(c.arm(c.name, MOST_DRAFTS) for c in self.candidates)]
+        drafting_arms = [candidate.arm(candidate.name, MOST_DRAFTS) for candidate in self.candidates]
+        arms = [Arm(BARE), probe_arm(MOST_DRAFTS, self._v2), *drafting_arms]
         with running(self.model, arms, self.flags, self.folder / "servers", watcher.doing) as servers:
             form = request_form(servers["probe"], self.model)
             requests = {w.name: [form(request) for request in w.requests] for w in self.workloads}
@@ -222,7 +229,7 @@ class Tuning:
                     watcher.doing(f"acceptance of {candidate.name} on {workload.name}")
                     steps, situation = self._accept(servers[candidate.name], requests[workload.name])
                     situations[workload.name] = situation
-                    seconds += steps.drafting
+                    seconds += steps.drafting or _untimed_drafting(steps, curve, candidate)
                     count += steps.decode_steps
                     shares = acceptance(steps) if sum(steps.offered) else {"offered": [], "survival": []}
                     kept[candidate.name][workload.name] = Acceptance.from_dict(shares)
@@ -258,7 +265,9 @@ class Tuning:
             }  # fmt: skip
             by_load = tuple(max(ks, key=lambda k: gains[load, k]) for load in self.loads)
             single = [(k,) * len(self.loads) for k in ks]
-            for tokens in {by_load, *single}:
+            # On V2 vLLM's table of K by load says for which steps with lookup drafts there are CUDA graphs.
+            composed = self._v2 and candidate.name == NGRAM.name
+            for tokens in set(single) if composed else {by_load, *single}:
                 logs = [math.log(gains[load, k]) for load, k in zip(self.loads, tokens, strict=True)]
                 predicted = math.exp(sum(logs) / len(logs)) if any(tokens) else 1.0  # that is bare vLLM
                 found.append(Option(candidate, tokens, predicted))

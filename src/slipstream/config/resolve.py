@@ -195,6 +195,7 @@ def _choose_drafter(
     tokens, why_so_many = _num_draft_tokens(config, offered, plans)
     if method == DRAFT_MODEL.name and target and checkpoint and _differ_in_padding(target, checkpoint):
         options.setdefault("use_heterogeneous_vocab", True)
+    on_v2 = deployment.v2 and method_of(method).overlaid and not options.get("use_heterogeneous_vocab")
     return ResolvedSpeculation(
         method,
         why,
@@ -205,7 +206,7 @@ def _choose_drafter(
         free=free,
         plans=plans,
         ahead=ahead,
-        asynchronous=bool(free) and deployment.v2 and method_of(method).overlaid,
+        asynchronous=bool(free) and on_v2,
         max_requested_tokens=config.max_requested_tokens,
         objective=config.objective,
         max_tpot_ms=config.max_tpot_ms,

@@ -49,7 +49,7 @@ def makespan_worth(tokens_left: Floats, pace: Floats, end_rate: float, step_seco
     """
     count = len(tokens_left)
     own_share = float(step_seconds[count] - step_seconds[count - 1]) * count / float(step_seconds[count])
-    steps = float(np.quantile(tokens_left / pace, THRESHOLDS.slowest))
+    steps = float(np.quantile(tokens_left / pace, 1 - THRESHOLDS.late_share))
     needed = np.clip((tokens_left / steps - 1) / np.maximum(pace - 1, LEAST_PACE), 0, 1)
     ends_by_itself = 1 - np.exp(-end_rate * tokens_left)
     average = ends_by_itself + (1 - ends_by_itself) * needed

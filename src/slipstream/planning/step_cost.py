@@ -196,8 +196,7 @@ class StepCost:
         if surprise < -THRESHOLDS.hang_factor:  # no step is so much too fast by accident
             self.speed += surprise
             surprise = 0.0
-        count = coarse[place].count if place in coarse else 0
-        self.speed += THRESHOLDS.speed_rate * count / (count + THRESHOLDS.known_steps) * _bounded(surprise)
+        self.speed += THRESHOLDS.speed_rate * _bounded(surprise)
         for factors in (fine, coarse):
             factor = factors.setdefault(place, _Factor())
             factor.learn(real - self.speed - factor.value)

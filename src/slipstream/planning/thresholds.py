@@ -18,9 +18,9 @@ class Thresholds:
 
     # ---- what a token is worth (`objective`) ----
 
-    slowest: float = 0.9
-    """The quantile of the requests of a batch, by the steps they still need, that counts as its slowest: who
-    it will be is not known. Of 0.8 to 1 the best, by little, on recorded batches."""
+    late_share: float = 0.1
+    """Of the requests of a batch, those that may need more steps than what counts as the slowest: who that
+    will be is not known. Of 0 to 0.2 the best, by little, on recorded batches."""
     pace_rate: float = 0.2
     """Of what is new in the tokens per step that a request could write. Of 0.03 to 0.2 the best, by little,
     on recorded batches."""
@@ -89,10 +89,11 @@ class Thresholds:
     # ---- what steps take (`step_cost`) ----
 
     speed_rate: float = 0.2
-    """Of a surprise, what goes to the machine's speed of the moment: it follows a change within 20 steps.
-    Doubled: within 10, and noise moves it twice as much."""
+    """Of a surprise, what goes to the machine's speed of the moment: it follows a change within 20 steps,
+    also in a batch that drains, whose steps are all of kinds that were not seen before. Doubled: within 10,
+    and noise moves it twice as much."""
     known_steps: int = 5
-    """Steps of a kind after which a surprise is the machine's doing rather than the kind's. Chosen."""
+    """Steps of a kind after which they say more of it than others of its like do. Chosen."""
     profile_weight: int = 1
     """Steps of a kind that the profile of the engine's start is worth. Chosen low: the profile leaves out
     what the engine does around the pass."""

@@ -99,7 +99,12 @@ def varied_llama() -> Path:
 
 def noisy_llama() -> Path:
     """Return a drafter for `varied_llama`: the same weights with noise, right about every other time."""
-    return _built("noisy-llama", _write_noisy_llama)
+    return _built("noisy-llama", lambda folder: _write_with_noise(folder, varied_llama(), 0.05))
+
+
+def noisy_words() -> Path:
+    """Return a drafter for `few_words` whose distribution is another."""
+    return _built("noisy-words", lambda folder: _write_with_noise(folder, few_words(), 0.5))
 
 
 def with_mtp_layer() -> Path:
@@ -208,17 +213,17 @@ def _write_varied_llama(folder: Path) -> None:
     _write_random_llama(folder, vocab_size=256, tie_word_embeddings=False, initializer_range=0.12)
 
 
-def _write_noisy_llama(folder: Path) -> None:
+def _write_with_noise(folder: Path, model: Path, noise: float) -> None:
     import torch
     from transformers import LlamaForCausalLM
 
-    model = LlamaForCausalLM.from_pretrained(varied_llama(), dtype=torch.float32)
+    noisy = LlamaForCausalLM.from_pretrained(model, dtype=torch.float32)
     torch.manual_seed(1)
     with torch.no_grad():
-        for weight in model.parameters():
+        for weight in noisy.parameters():
             if weight.dim() > 1:
-                weight.add_(0.05 * weight.std() * torch.randn_like(weight))
-    model.save_pretrained(folder)
+                weight.add_(noise * weight.std() * torch.randn_like(weight))
+    noisy.save_pretrained(folder)
 
 
 def _write_tiny_llama(folder: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from slipstream.bench.report import html_report, markdown_report, write_report
 from slipstream.bench.results import collect, load, verdicts
+from slipstream.bench.rounds import joined
 from slipstream.errors import ConfigError
 from unit.bench.runs import description, rounds
 
@@ -39,6 +40,23 @@ def test_a_cell() -> None:
     assert k3["acceptance"]["by_position"] == [1.0, 0.0, 0.0]
     assert k3["steps"]["count"] == 24
     assert k3["texts"] == {"compared": 6, "equal": 6, "gaps": []}
+
+
+def test_requests_that_join_others() -> None:
+    """The second comes with the first and the third when that is done: only the fourth joins others."""
+    starts, ttfts, latencies = [0.0, 0.01, 2.0, 2.5], [0.5, 0.6, 0.2, 0.3], [1.0, 1.5, 1.0, 1.0]
+    assert joined(starts, ttfts, latencies) == [False, False, False, True]
+    cells = {("edit", "8 at once"): rounds("edit", "8 at once", {"bare": STEADY, "k3": FASTER})}
+    for round_ in cells["edit", "8 at once"]:
+        round_["arms"]["k3"] |= {
+            "ttft": ttfts, "latency": latencies, "output_tokens": [9] * 4,
+            "joined": [False, False, False, True],
+        }  # fmt: skip
+    found = collect(description(["bare", "k3"], ["edit"], [8]), cells, precision=0.05)
+    bare, k3 = found["cells"]
+    assert bare["joining_ttft_seconds"] == {}, "a file of an older version"
+    assert k3["joining_ttft_seconds"]["p95"] == pytest.approx(0.3)
+    assert "300 / 300 / 300" in markdown_report(found)
 
 
 def test_a_wide_interval_is_marked() -> None:

@@ -175,6 +175,7 @@ def test_a_policy_asks_the_drafter_for_some() -> None:
     }
     ((plan, seconds),) = policy.ran
     assert plan == ({"b": 2}, 2, False)
+    assert seconds is not None
     assert 0 < seconds < 1
     policy.asked = {}
     draft(composer, {"a": 3}, policy)

@@ -224,7 +224,7 @@ def test_composition_needs_our_scheduler_and_a_runner_that_can(target: str, tmp_
 
 
 def test_on_cuda_proposers_compose_on_the_v2_runner(target: str, small: str, tmp_path: Path) -> None:
-    """And with heads that V2 does not have, which somebody has named, on V1."""
+    """And with heads that V2 does not have, or another vocabulary, which somebody has named, on V1."""
     for asked in ({}, {"drafter": small}):
         examination = run(target, CUDA, asked)
         assert examination.require_sound().asynchronous
@@ -232,7 +232,11 @@ def test_on_cuda_proposers_compose_on_the_v2_runner(target: str, small: str, tmp
         v1 = replace(CUDA, environ={"VLLM_USE_V2_MODEL_RUNNER": "0"})
         assert not run(target, v1, asked).require_sound().asynchronous
     heads = write_head(tmp_path / "h", medusa_num_heads=3, hidden_size=64)
-    assert "V1 model runner" in only(run(target, CUDA, {"drafter": heads}), "proposer", Status.PASS).reason
+    padded = write_model(tmp_path / "padded", vocab_size=16, parameters=2_000)
+    for drafter in (heads, padded):
+        examination = run(target, CUDA, {"drafter": drafter})
+        assert not examination.require_sound().asynchronous
+        assert "V1 model runner" in only(examination, "proposer", Status.PASS).reason
 
 
 def test_tensor_parallelism(target: str, small: str) -> None:

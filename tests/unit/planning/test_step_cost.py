@@ -202,7 +202,18 @@ def test_an_outlier_as_the_first_step_with_so_many_drafts() -> None:
     for drafts in [0] * 20 + [4] * 20:
         cost.learn(Step(4, drafts), float(PROFILE(4 + drafts)))
     cost.learn(Step(4, 16), 2.9 * float(PROFILE(20)))
-    assert cost.seconds(Step(4, 16)) < 1.3 * float(PROFILE(20))
+    believed = cost.seconds(Step(4, 16)) / cost.seconds(Step(4))
+    assert believed < 1.3 * float(PROFILE(20)) / float(PROFILE(4))
+
+
+def test_a_machine_that_slows_down_while_a_batch_drains() -> None:
+    """Every step is of another kind than those before, so that nothing is known of its kind."""
+    cost = StepCost(PROFILE)
+    for _ in range(5):
+        cost.learn(Step(32), float(PROFILE(32)))
+    for requests in range(31, 11, -1):
+        cost.learn(Step(requests, 2 * requests), 1.25 * float(PROFILE(3 * requests)))
+    assert cost.seconds(Step(11)) == pytest.approx(1.25 * float(PROFILE(11)), rel=0.08)
 
 
 def test_hanging_as_the_very_first_step() -> None:

@@ -37,8 +37,8 @@ class RequestUnderWay(VllmRequest):
         return self._request.num_output_placeholders
 
     @property
-    def tokens_left(self) -> int:
-        return super().tokens_left - self.tokens_under_way
+    def max_draft_tokens(self) -> int:
+        return min(self._limit, self.tokens_left - self.tokens_under_way - 1)
 
 
 class ScheduledStep(NamedTuple):
@@ -69,11 +69,13 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
             self._device_drafter = DeviceDrafter(settings.drafter, self.num_spec_tokens)
         self._drafter_plan = NO_PASSES
         """What the drafter drafts at the end of the step under way."""
+        self._drafted_for: frozenset[str] = frozenset()
+        """For the requests of that step; of others it may have drafted fewer tokens, in a step before."""
         self._under_way: dict[int, ScheduledStep] = {}
         """By the identity of vLLM's `SchedulerOutput`."""
         self._stops = Stops()
-        self._ended: float | None = None
-        """When the output of the step before was there; None if the engine waited since."""
+        self._ended = 0.0
+        """When the output of the step before was there, or the first after a wait was scheduled."""
 
     def draft(self, executor: Any) -> None:
         """Make the planner. Called after each step, when it is too late for drafts: the next is scheduled."""
@@ -97,7 +99,7 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
         known = {
             r: (length, draft.tokens) for r, (length, draft) in sent.items() if UNKNOWN not in draft.tokens
         }
-        output.slipstream_drafts = pack(known)
+        output.slipstream_drafts = pack(known, 2 * self.num_spec_tokens + 1)
         self._keep(output, sent, drafted)
         return output
 
@@ -119,7 +121,8 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
         plan = self._drafter_plan
         if self._device_drafter is None or self._loop is None or not plan.passes:
             return NOT_DRAFTED
-        decoding = [request.request_id for request in self.running if not request.is_prefill_chunk]
+        decoding = [r.request_id for r in self.running if not r.is_prefill_chunk]
+        decoding = [request_id for request_id in decoding if request_id in self._drafted_for]
         survival = self._device_drafter.expected_survival(decoding, plan.passes)
         policy = self._loop.policy
         seconds = policy.drafter_cost.seconds(plan.passes) if isinstance(policy, Planner) else 0.0
@@ -127,6 +130,7 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
 
     def _update_after_schedule(self, scheduler_output: Any) -> None:
         if self._device_drafter is not None and scheduler_output.num_scheduled_tokens:
+            self._drafted_for = frozenset(scheduler_output.num_scheduled_tokens)
             self._drafter_plan = self._plan_drafter(list(scheduler_output.num_scheduled_tokens))
             scheduler_output.num_spec_tokens_to_schedule = self._drafter_plan.passes
         super()._update_after_schedule(scheduler_output)
@@ -162,6 +166,8 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
             return
         requested = frozenset(self._loop.state.requested)
         requested_drafts = sum(len(output.scheduled_spec_decode_tokens.get(r, ())) for r in requested)
+        if not self._under_way:
+            self._ended = time.perf_counter()
         while len(self._under_way) > MOST_UNDER_WAY:  # some that vLLM dropped
             self._under_way.pop(next(iter(self._under_way)))
         self._under_way[id(output)] = ScheduledStep(
@@ -177,7 +183,7 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
             return
         self._learn_of_drafter(scheduled, scheduler_output, model_runner_output)
         tokens, accepted = self._count_tokens(scheduled.requested, model_runner_output)
-        if self._ended is not None and scheduled.step.tokens and scheduled.stops == self._stops.count:
+        if scheduled.step.tokens and scheduled.stops == self._stops.count:
             drafter = min(scheduled.drafted.seconds, now - self._ended)
             outcome = StepOutcome(
                 scheduled.step, now - self._ended - drafter, drafter, tokens,
@@ -197,22 +203,25 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
         for request_id, (length, draft) in scheduled.drafts.items():
             request = self.requests.get(request_id)
             written = model_runner_output.sampled_token_ids[rows[request_id]] if request_id in rows else ()
-            if request is None or not written:
+            if request is None or request.is_finished() or not written:
                 continue
             known = list(request.all_token_ids[length:])
             if list(draft.tokens[: len(known)]) != known:
                 verified = len(scheduler_output.scheduled_spec_decode_tokens[request_id])
                 theirs = min(verified, scheduled.drafted.passes)
-                self._device_drafter.learn(request_id, theirs, len(written) - 1)
+                self._device_drafter.learn(request_id, theirs, min(len(written) - 1, theirs))
                 if draft.proposer != self._device_drafter.name:
-                    self._loop.composer.uncount(draft.proposer, theirs)
+                    self._loop.composer.uncount(draft.proposer, verified)
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         result = super().update_from_output(scheduler_output, model_runner_output)
         if not self.requests:
-            self._ended = None
             self._trace("write_requests")
         return result
+
+    def update_draft_token_ids_in_output(self, draft_token_ids: Any, scheduler_output: Any) -> None:
+        """Leave the step as it is. vLLM would put the drafter's tokens into it, cut by the grammars of
+        requests with structured output: those have no drafts here, and others' are not to be cut."""
 
     def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         if self._device_drafter is not None:

@@ -1,7 +1,7 @@
 """What each engine step did and how long it took, as the scheduler sees it: one JSON line per step.
 
-For `slipstream bench` where the worker cannot tell: on a GPU, and with asynchronous scheduling, a step is over
-when its output is there. All schedulers are timed alike, vLLM's own of the bare arm too.
+For `slipstream bench` where the worker cannot tell: on a GPU, and with asynchronous scheduling, a step is
+over when its output is there. All schedulers are timed alike, vLLM's own of the bare arm too.
 """
 
 import json

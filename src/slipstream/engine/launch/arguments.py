@@ -81,6 +81,7 @@ def speculative_config(choice: ResolvedSpeculation) -> dict[str, Any] | None:
     if choice.asynchronous and choice.drafter is None:
         # It reserves room for drafts, and with asynchronous scheduling vLLM takes no class of ours for that.
         return {
+            **choice.vllm,
             "method": ROOM_FOR_DRAFTS,
             "num_speculative_tokens": choice.num_draft_tokens,
             "prompt_lookup_min": 2,

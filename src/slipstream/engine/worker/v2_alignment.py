@@ -28,9 +28,9 @@ class PackedDrafts(NamedTuple):
     number of its tokens, and the tokens, which go on from there."""
 
 
-def pack(drafts: Mapping[str, tuple[int, Sequence[int]]]) -> PackedDrafts:
-    """Pack for each request the length of its text and its draft."""
-    longest = max((len(tokens) for _, tokens in drafts.values()), default=0)
+def pack(drafts: Mapping[str, tuple[int, Sequence[int]]], longest: int) -> PackedDrafts:
+    """Pack for each request the length of its text and its draft, of at most `longest` tokens: always the
+    same, so that one kernel is compiled."""
     table = np.zeros((len(drafts), HEADER + longest), np.int32)
     for row, (length, tokens) in zip(table, drafts.values(), strict=True):
         row[1:HEADER] = length, len(tokens)
@@ -49,17 +49,17 @@ class AlignedDrafting:
 
 
 def align(states: Any, drafts: PackedDrafts, draft_logits: torch.Tensor | None = None) -> None:
-    """Write the drafts into `states.draft_tokens`; and where the speculator samples its drafts, into the
-    `draft_logits` that they have been drawn for certain."""
+    """Write the drafts into `states.draft_tokens`; and where the speculator samples its drafts, into its
+    `draft_logits` that tokens which it has not drawn were certain."""
     count, longest = len(drafts.request_ids), drafts.table.shape[1] - HEADER
     drafts.table[:, 0] = [states.req_id_to_index[request_id] for request_id in drafts.request_ids]
     on_device = async_tensor_h2d(drafts.table, device=states.device)
-    aligned = torch.empty(count, dtype=torch.int32, device=states.device)
     most = states.draft_tokens.shape[1]
+    certain = torch.empty(count, most, dtype=torch.int32, device=states.device)
     _align_kernel[(count,)](
         on_device,
         on_device.stride(0),
-        aligned,
+        certain,
         states.all_token_ids.gpu,
         states.all_token_ids.gpu.stride(0),
         states.total_len.gpu,
@@ -73,7 +73,7 @@ def align(states: Any, drafts: PackedDrafts, draft_logits: torch.Tensor | None =
         _certain_kernel[(count, most, triton.cdiv(vocab_size, VOCAB_BLOCK))](
             on_device,
             on_device.stride(0),
-            aligned,
+            certain,
             states.draft_tokens,
             states.draft_tokens.stride(0),
             draft_logits,
@@ -88,7 +88,7 @@ def align(states: Any, drafts: PackedDrafts, draft_logits: torch.Tensor | None =
 def _align_kernel(  # type: ignore[no-untyped-def]
     drafts_ptr,  # PackedDrafts.table
     drafts_stride,
-    aligned_ptr,
+    certain_ptr,  # [drafts, draft tokens]: 1 where the speculator has not drawn the token
     all_token_ids_ptr,
     all_token_ids_stride,
     total_len_ptr,
@@ -115,14 +115,16 @@ def _align_kernel(  # type: ignore[no-untyped-def]
     theirs = tl.load(place_ptr, mask=block < num_draft_tokens, other=0)
     kept = tl.where(aligned, rest.to(tl.int64), tl.where(theirs < 0, 0, theirs))
     tl.store(place_ptr, kept, mask=block < num_draft_tokens)
-    tl.store(aligned_ptr + tl.program_id(0), aligned.to(tl.int32))
+    certain = aligned | (theirs < 0)
+    places_ptr = certain_ptr + tl.program_id(0) * num_draft_tokens + block
+    tl.store(places_ptr, certain.to(tl.int32), mask=block < num_draft_tokens)
 
 
 @triton.jit
 def _certain_kernel(  # type: ignore[no-untyped-def]
     drafts_ptr,
     drafts_stride,
-    aligned_ptr,
+    certain_ptr,
     draft_tokens_ptr,
     draft_tokens_stride,
     draft_logits_ptr,  # [requests, draft tokens, vocabulary]
@@ -133,14 +135,14 @@ def _certain_kernel(  # type: ignore[no-untyped-def]
 ):
     row = tl.load(drafts_ptr + tl.program_id(0) * drafts_stride).to(tl.int64)
     place = tl.program_id(1)
-    aligned = tl.load(aligned_ptr + tl.program_id(0)) > 0
+    certain = tl.load(certain_ptr + tl.program_id(0) * tl.num_programs(1) + place) > 0
     token = tl.load(draft_tokens_ptr + row * draft_tokens_stride + place)
     block = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
     logits = tl.where(block == token, 0.0, float("-inf"))
     tl.store(
         draft_logits_ptr + row * draft_logits_stride_0 + place * draft_logits_stride_1 + block,
         logits,
-        mask=aligned & (block < vocab_size),
+        mask=certain & (block < vocab_size),
     )
 
 

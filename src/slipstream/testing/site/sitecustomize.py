@@ -1,7 +1,7 @@
 """Make a process ready for vLLM's V2 model runner on a CPU. Python imports this file at the start of every
 process that has its folder on PYTHONPATH; `slipstream.testing.v2` makes such an environment.
 
-Three modules are changed as soon as they are imported, and nothing is imported for it.
+Five modules are changed as soon as they are imported, and nothing is imported for it.
 """
 
 import importlib.abc
@@ -45,10 +45,23 @@ def allow_async(platform: Any) -> None:
     platform.CpuPlatform.check_and_update_config = staticmethod(check_and_update_config)
 
 
+def compile_without_triton(torch_triton: Any) -> None:
+    """Let torch's own compiler do as on a CPU without Triton."""
+    torch_triton.has_triton = torch_triton.has_triton_package = lambda: False
+
+
+def filter_by_torch(sampler: Any) -> None:
+    """Let top-k and top-p be torch's, as on a CPU without Triton: their kernel is not translated, and the
+    interpreter cannot run it."""
+    sampler.HAS_TRITON = False
+
+
 CHANGES = {
+    "torch.utils._triton": compile_without_triton,
     "triton.backends": add_backend,
     "triton.runtime.interpreter": compile_kernels,
     "vllm.platforms.cpu": allow_async,
+    "vllm.v1.sample.ops.topk_topp_sampler": filter_by_torch,
 }
 
 
