@@ -6,8 +6,6 @@ V2 needs Triton, whose kernels are compiled for the CPU (`slipstream.testing.v2`
 
 import json
 import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -17,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from engine.runs import run_program
 from engine.test_composition import MODEL_LEN, features
 from engine.test_sampled_distribution import PROMPT, SIGNIFICANT, TOP_K, law, p_value
 from slipstream.testing import models
@@ -38,22 +37,8 @@ def run(
 ) -> dict[str, Any]:
     """Run arms that write to these prompts, sampled so; if told, keep what bare vLLM wrote as `texts`."""
     asked = {"model": str(model), "requests": requests, "arms": arms, "texts": str(texts) if texts else None}
-    environment = v2_on_cpu.environment({
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE.parent), os.environ.get("PYTHONPATH")])),
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    })  # fmt: skip
-    done = subprocess.run(
-        [sys.executable, str(HERE / "v2" / "compose.py")],
-        input=json.dumps(asked),
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
-    assert lines, done.stdout[-3000:] + done.stderr.split("nanobind")[0][-3000:]
-    results: dict[str, Any] = json.loads(lines[-1].removeprefix("RESULT "))
+    environment = v2_on_cpu.environment({**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "0"})
+    results: dict[str, Any] = run_program(HERE / "v2" / "compose.py", environment, told=json.dumps(asked))
     return results
 
 

@@ -28,6 +28,11 @@ SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db
 DRAFTER_LAYERS = 24  # of 30: picks the same next token as the whole model about 4 times in 10
 MEDUSA_HEADS = 3
 MLP_STAGES = 3
+TINY = {
+    "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 2048, "bos_token_id": 0, "eos_token_id": None,
+}  # fmt: skip
+"""Of the configuration of a random model."""
 
 
 def cache_dir() -> Path:
@@ -196,15 +201,7 @@ def _write_random_llama(folder: Path, vocab_size: int, **settings: Any) -> None:
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=vocab_size,
-        hidden_size=128,
-        intermediate_size=256,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=2048,
-        bos_token_id=0,
-        eos_token_id=None,
-        **{"tie_word_embeddings": True, **settings},
+        **{**TINY, "tie_word_embeddings": True, **settings},
     )
     LlamaForCausalLM(config).save_pretrained(folder)
 
@@ -342,14 +339,7 @@ def _write_with_mtp_layer(folder: Path) -> None:
     torch.manual_seed(0)
     config = Qwen2Config(
         vocab_size=256,
-        hidden_size=128,
-        intermediate_size=256,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=2048,
-        bos_token_id=0,
-        eos_token_id=None,
+        **TINY,
         tie_word_embeddings=False,
         initializer_range=0.12,
         num_nextn_predict_layers=1,

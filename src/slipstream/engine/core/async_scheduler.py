@@ -121,8 +121,10 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
         plan = self._drafter_plan
         if self._device_drafter is None or self._loop is None or not plan.passes:
             return NOT_DRAFTED
-        decoding = [r.request_id for r in self.running if not r.is_prefill_chunk]
-        decoding = [request_id for request_id in decoding if request_id in self._drafted_for]
+        decoding = [
+            request.request_id for request in self.running
+            if request.request_id in self._drafted_for and not request.is_prefill_chunk
+        ]  # fmt: skip
         survival = self._device_drafter.expected_survival(decoding, plan.passes)
         policy = self._loop.policy
         seconds = policy.drafter_cost.seconds(plan.passes) if isinstance(policy, Planner) else 0.0
@@ -230,8 +232,7 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
 
     def report(self) -> dict[str, Any]:
         report = super().report()
-        if (drafter := self._device_drafter) is not None:
-            for what in ("drafts", "draft_tokens", "accepted_tokens"):
-                report[what] = {**report[what], drafter.name: drafter.counts[what]}
-            report["acceptance"] = {**report["acceptance"], **drafter.calibration.report()}
+        if self._device_drafter is not None:
+            for what, of_drafter in self._device_drafter.report().items():
+                report[what] = {**report[what], **of_drafter}
         return report
