@@ -5,8 +5,13 @@ greedy ones at first, the sampled ones as these finish, so that there are greedy
 """
 
 import gc
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import slipstream
@@ -61,6 +66,24 @@ def run_arm(
     del llm
     gc.collect()
     return run
+
+
+def run_program(file: Path, environment: Mapping[str, str], *arguments: str, told: str = "") -> Any:
+    """Return what a program in `engine/v2` found: the JSON after RESULT in the last such line it writes. It
+    finds `engine` on its path, and is told something on its standard input."""
+    path = [str(Path(__file__).parents[1]), environment.get("PYTHONPATH", "")]
+    done = subprocess.run(
+        [sys.executable, str(file), *arguments],
+        input=told,
+        env={**environment, "PYTHONPATH": os.pathsep.join(filter(None, path))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
+    said = done.stderr.partition("nanobind")[0]  # at its end Triton's library says what it leaks
+    assert lines, done.stdout[-3000:] + said[-3000:]
+    return json.loads(lines[-1].removeprefix("RESULT "))
 
 
 def sampling_of(options: Mapping[str, Any]) -> slipstream.SamplingParams:

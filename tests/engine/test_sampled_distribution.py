@@ -6,6 +6,7 @@ The model has 64 tokens; with top_k=3 the first three tokens are one of 27 seque
 
 import gc
 from collections import Counter
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ SIGNIFICANT = 1e-4  # twice in a row: a false alarm in one of 1e8 runs
 PROMPT = np.random.default_rng(1).integers(0, 64, 140).tolist()  # so long that every token has come up
 
 
+@cache
 def law() -> dict[tuple[int, ...], float]:
     """The probability of every sequence of three tokens after the prompt."""
     model = LlamaForCausalLM.from_pretrained(models.few_words(), dtype=torch.float32)

@@ -6,8 +6,6 @@ V2 needs Triton, whose kernels are compiled for the CPU (`slipstream.testing.v2`
 
 import json
 import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -17,7 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.test_composition import MODEL_LEN, features
+from engine.runs import run_program
+from engine.test_composition import MODEL_LEN, SCHEMA, features
 from engine.test_sampled_distribution import PROMPT, SIGNIFICANT, TOP_K, law, p_value
 from slipstream.testing import models
 from slipstream.testing import v2 as v2_on_cpu
@@ -38,22 +37,8 @@ def run(
 ) -> dict[str, Any]:
     """Run arms that write to these prompts, sampled so; if told, keep what bare vLLM wrote as `texts`."""
     asked = {"model": str(model), "requests": requests, "arms": arms, "texts": str(texts) if texts else None}
-    environment = v2_on_cpu.environment({
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE.parent), os.environ.get("PYTHONPATH")])),
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    })  # fmt: skip
-    done = subprocess.run(
-        [sys.executable, str(HERE / "v2" / "compose.py")],
-        input=json.dumps(asked),
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
-    assert lines, done.stdout[-3000:] + done.stderr.split("nanobind")[0][-3000:]
-    results: dict[str, Any] = json.loads(lines[-1].removeprefix("RESULT "))
+    environment = v2_on_cpu.environment({**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "0"})
+    results: dict[str, Any] = run_program(HERE / "v2" / "compose.py", environment, told=json.dumps(asked))
     return results
 
 
@@ -128,21 +113,48 @@ def test_the_targets_own_layer_drafts_beside_lookup(tmp_path: Path) -> None:
     assert found["report"]["draft_tokens"]["mtp"] > 0
 
 
-def test_features_of_requests(tmp_path: Path) -> None:
+WITH_TOKENIZER = {
+    "skip_tokenizer_init": False, "max_model_len": MODEL_LEN, "max_num_seqs": 24,
+    "max_num_batched_tokens": 256, "kv_cache_memory_bytes": 64 * 1024**2,
+    "sampling": {"detokenize": True, "ignore_eos": False},
+}  # fmt: skip
+
+
+def test_structured_output_is_drafted(tmp_path: Path) -> None:
+    """Of the prophet's wrong tokens the grammars forbid most, and one batch has requests without grammar."""
+    grammars = [{"json": SCHEMA}, {"regex": "([a-z]{3}-[0-9]{2} ){9}"}, None]
+    requests = [
+        (prompt, {"max_tokens": 32, "structured_outputs": grammar} if grammar else {})
+        for (prompt, _), grammar in zip(REQUESTS, grammars * 3, strict=False)
+    ]
+    model, texts = models.tiny_llama(), tmp_path / "texts.json"
+    arms = {
+        "bare": {"speculate": "off"},
+        "lookup": {"speculate": prophet(texts)},
+        "draft model": {"speculate": prophet(texts), "drafter": str(model)},
+    }
+    results = run(model, requests, {name: {**WITH_TOKENIZER, **arm} for name, arm in arms.items()}, texts)
+    for name in ("lookup", "draft model"):
+        found = results[name]
+        assert found["texts"] == results["bare"]["texts"]
+        assert found["report"]["failures"] == 0
+        drafted, accepted = (found["report"][what]["prophet"] for what in ("draft_tokens", "accepted_tokens"))
+        assert accepted > 0.4 * drafted
+        written = sum(map(len, found["texts"]))
+        assert found["accepted_tokens"] > 0.4 * written
+
+
+def test_features_of_requests() -> None:
     """What `test_composition` tests on V1, in one batch, on a model that is small and has a tokenizer."""
     requests = [
         (prompt["prompt_token_ids"] if isinstance(prompt, dict) else prompt, sampling)
         for prompts, sampling in features().values()
         for prompt in prompts
     ]
-    options = {
-        "skip_tokenizer_init": False, "max_model_len": MODEL_LEN, "max_num_seqs": 24,
-        "max_num_batched_tokens": 256, "kv_cache_memory_bytes": 64 * 1024**2,
-        "sampling": {"detokenize": True, "ignore_eos": False},
-    }  # fmt: skip
     model = models.tiny_llama()
     asked = {"speculate": {"mode": "fixed", "num_draft_tokens": K, "ngram": {}}, "drafter": str(model)}
-    results = run(model, requests, {"bare": options | {"speculate": "off"}, "composed": options | asked})
+    arms = {"bare": WITH_TOKENIZER | {"speculate": "off"}, "composed": WITH_TOKENIZER | asked}
+    results = run(model, requests, arms)
     bare, composed = results["bare"], results["composed"]
     for place, (request, ours, theirs) in enumerate(
         zip(requests, composed["texts"], bare["texts"], strict=False)
@@ -151,6 +163,22 @@ def test_features_of_requests(tmp_path: Path) -> None:
     assert composed["ends"] == bare["ends"]
     assert composed["report"]["failures"] == 0
     assert all(count > 0 for count in composed["report"]["accepted_tokens"].values())
+
+
+def test_lora_adapters(tmp_path: Path) -> None:
+    """Every other request has an adapter, and the drafter is without."""
+    model, texts = models.varied_llama(), tmp_path / "texts.json"
+    adapter = {"lora": str(models.lora_adapter(model))}
+    requests = [(prompt, adapter if place % 2 else {}) for place, (prompt, _) in enumerate(REQUESTS)]
+    asked = {"speculate": prophet(texts), "drafter": str(models.noisy_llama())}
+    arms = {"bare": {"speculate": "off", "enable_lora": True}, "composed": {"enable_lora": True, **asked}}
+    results = run(model, requests, arms, texts)
+    bare, plain = results["bare"]["texts"], run(model, REQUESTS, BARE)["bare"]["texts"]
+    same = [ours == theirs for ours, theirs in zip(bare, plain, strict=True)]
+    assert not any(same[1::2])
+    assert results["composed"]["texts"] == bare
+    assert results["composed"]["report"]["failures"] == 0
+    assert results["composed"]["report"]["accepted_tokens"]["prophet"] > 0
 
 
 @pytest.mark.alone

@@ -3,10 +3,9 @@ engines."""
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
+from engine.runs import run_program
 from slipstream.testing import models, v2
 
 PROGRAM = Path(__file__).parent / "v2" / "checked_kernels.py"
@@ -63,14 +62,5 @@ def test_kernels_do_what_the_interpreter_does() -> None:
 
 def _run(arms: list[dict[str, object]]) -> dict[str, dict[str, int]]:
     environment = v2.environment(os.environ, checked=True) | {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
-    done = subprocess.run(
-        [sys.executable, str(PROGRAM), json.dumps(arms)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
-    assert lines, done.stdout[-3000:] + done.stderr[-3000:]
-    found: dict[str, dict[str, int]] = json.loads(lines[-1].removeprefix("RESULT "))
+    found: dict[str, dict[str, int]] = run_program(PROGRAM, environment, json.dumps(arms))
     return found

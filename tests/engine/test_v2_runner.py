@@ -5,8 +5,6 @@ V2 needs Triton, whose kernels are compiled for the CPU (`slipstream.testing.v2`
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from engine.runs import run_program
 from slipstream.testing import models
 from slipstream.testing import v2 as v2_on_cpu
 
@@ -60,23 +59,13 @@ class Arms:
                 arm["additional_config"] = {"planned": script}
         environment = {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE.parent), os.environ.get("PYTHONPATH")])),
             "VLLM_USE_V2_MODEL_RUNNER": "0",
             "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
             "SLIPSTREAM_ACTIVE": "1",
         }
         if self._v2:
             environment = v2_on_cpu.environment(environment)
-        done = subprocess.run(
-            [sys.executable, str(HERE / "v2" / "run.py"), json.dumps(arms)],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
-        assert lines, done.stdout[-3000:] + done.stderr[-3000:]
-        results = json.loads(lines[-1].removeprefix("RESULT "))
+        results = run_program(HERE / "v2" / "run.py", environment, json.dumps(arms))
         runs = {}
         for name, result in results.items():
             assert result["v2"] == self._v2

@@ -28,6 +28,11 @@ SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db
 DRAFTER_LAYERS = 24  # of 30: picks the same next token as the whole model about 4 times in 10
 MEDUSA_HEADS = 3
 MLP_STAGES = 3
+TINY = {
+    "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 2048, "bos_token_id": 0, "eos_token_id": None,
+}  # fmt: skip
+"""Of the configuration of a random model."""
 
 
 def cache_dir() -> Path:
@@ -113,9 +118,10 @@ def with_mtp_layer() -> Path:
     return _built("varied-mtp", _write_with_mtp_layer)
 
 
-def lora_adapter() -> Path:
-    """Return a random LoRA adapter for SmolLM2."""
-    return _built("smollm2-lora", _write_lora_adapter, marker="adapter_config.json")
+def lora_adapter(target: Path | None = None) -> Path:
+    """Return a random LoRA adapter for a model, by default SmolLM2."""
+    of = target or smollm2()
+    return _built(f"{of.name}-lora", lambda f: _write_lora_adapter(f, of), marker="adapter_config.json")
 
 
 MODELS: dict[str, Callable[[], Path]] = {
@@ -196,15 +202,7 @@ def _write_random_llama(folder: Path, vocab_size: int, **settings: Any) -> None:
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=vocab_size,
-        hidden_size=128,
-        intermediate_size=256,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=2048,
-        bos_token_id=0,
-        eos_token_id=None,
-        **{"tie_word_embeddings": True, **settings},
+        **{**TINY, "tie_word_embeddings": True, **settings},
     )
     LlamaForCausalLM(config).save_pretrained(folder)
 
@@ -342,14 +340,7 @@ def _write_with_mtp_layer(folder: Path) -> None:
     torch.manual_seed(0)
     config = Qwen2Config(
         vocab_size=256,
-        hidden_size=128,
-        intermediate_size=256,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=2048,
-        bos_token_id=0,
-        eos_token_id=None,
+        **TINY,
         tie_word_embeddings=False,
         initializer_range=0.12,
         num_nextn_predict_layers=1,
@@ -405,11 +396,11 @@ def _write_mlp_speculator(folder: Path, target: Path, tied: bool) -> None:
     (folder / "config.json").write_text(json.dumps(settings, indent=2))
 
 
-def _write_lora_adapter(folder: Path) -> None:
+def _write_lora_adapter(folder: Path, target: Path) -> None:
     import torch
     from safetensors.torch import save_file
 
-    config = _target_config()
+    config = json.loads((target / "config.json").read_text())
     hidden, rank = config["hidden_size"], 8
     torch.manual_seed(0)
     weights = {}

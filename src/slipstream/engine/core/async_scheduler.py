@@ -7,10 +7,11 @@ that, so drafts begin with what the step under way is expected to write, and the
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler as VllmAsyncScheduler
+from vllm.v1.outputs import DraftTokenIds
 
 from slipstream.drafting.composer import Offer
 from slipstream.drafting.device import NOT_DRAFTED, UNKNOWN, Drafted
@@ -18,7 +19,7 @@ from slipstream.engine.core.device_drafter import DeviceDrafter
 from slipstream.engine.core.scheduler import Scheduler, VllmRequest, make_planner
 from slipstream.engine.core.step_stats import Stops
 from slipstream.engine.settings import Settings
-from slipstream.engine.worker.v2_alignment import pack
+from slipstream.engine.worker.v2_alignment import longest_draft, pack
 from slipstream.loop import Promise
 from slipstream.planning.planner import DrafterPlan, Planner, StepOutcome
 from slipstream.planning.step_cost import Step
@@ -99,7 +100,7 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
         known = {
             r: (length, draft.tokens) for r, (length, draft) in sent.items() if UNKNOWN not in draft.tokens
         }
-        output.slipstream_drafts = pack(known, 2 * self.num_spec_tokens + 1)
+        output.slipstream_drafts = pack(known, longest_draft(self.num_spec_tokens))
         self._keep(output, sent, drafted)
         return output
 
@@ -121,8 +122,10 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
         plan = self._drafter_plan
         if self._device_drafter is None or self._loop is None or not plan.passes:
             return NOT_DRAFTED
-        decoding = [r.request_id for r in self.running if not r.is_prefill_chunk]
-        decoding = [request_id for request_id in decoding if request_id in self._drafted_for]
+        decoding = [
+            request.request_id for request in self.running
+            if request.request_id in self._drafted_for and not request.is_prefill_chunk
+        ]  # fmt: skip
         survival = self._device_drafter.expected_survival(decoding, plan.passes)
         policy = self._loop.policy
         seconds = policy.drafter_cost.seconds(plan.passes) if isinstance(policy, Planner) else 0.0
@@ -149,10 +152,9 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
             return NO_PASSES
 
     def _decoding(self) -> Iterator[VllmRequest]:
-        """Describe the requests whose next step could verify drafts. vLLM asks the workers for the drafts of
-        those with structured output, to cut them by the grammar; ours are not theirs."""
+        """Describe the requests whose next step could verify drafts."""
         for request in self.running:
-            if not request.is_prefill_chunk and not request.use_structured_output:
+            if not request.is_prefill_chunk:
                 yield self._describe_request(request)
 
     # ---- the times of steps, from output to output ----
@@ -219,9 +221,22 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
             self._trace("write_requests")
         return result
 
+    # ---- requests with structured output ----
+
     def update_draft_token_ids_in_output(self, draft_token_ids: Any, scheduler_output: Any) -> None:
-        """Leave the step as it is. vLLM would put the drafter's tokens into it, cut by the grammars of
-        requests with structured output: those have no drafts here, and others' are not to be cut."""
+        """Cut drafts where the grammars of their requests forbid a token. vLLM calls this when the step is
+        under way, the one before it is over, and nothing has been sampled: which tokens the workers verify
+        can be told now. `draft_token_ids` are the drafter's."""
+        drafters = dict(zip(draft_token_ids.req_ids, draft_token_ids.draft_token_ids, strict=False))
+        scheduled = self._under_way.get(id(scheduler_output))
+        verified: dict[str, list[int]] = {}
+        for request_id, (length, draft) in (scheduled.drafts if scheduled else {}).items():
+            request = self.requests.get(request_id)
+            if request is not None and request.use_structured_output:
+                written = request.all_token_ids[length:]
+                verified[request_id] = tokens_verified(draft.tokens, written, drafters.get(request_id, ()))
+        ours = DraftTokenIds(list(verified), list(verified.values()))
+        super().update_draft_token_ids_in_output(ours, scheduler_output)
 
     def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         if self._device_drafter is not None:
@@ -230,8 +245,15 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
 
     def report(self) -> dict[str, Any]:
         report = super().report()
-        if (drafter := self._device_drafter) is not None:
-            for what in ("drafts", "draft_tokens", "accepted_tokens"):
-                report[what] = {**report[what], drafter.name: drafter.counts[what]}
-            report["acceptance"] = {**report["acceptance"], **drafter.calibration.report()}
+        if self._device_drafter is not None:
+            for what, of_drafter in self._device_drafter.report().items():
+                report[what] = {**report[what], **of_drafter}
         return report
+
+
+def tokens_verified(draft: Sequence[int], written: Sequence[int], drafters: Sequence[int]) -> list[int]:
+    """Return what the workers verify after the tokens that the step before has written (see
+    `engine.worker.v2_alignment`): the rest of our draft, or the drafter's if ours was wrong about them."""
+    if UNKNOWN not in draft and list(draft[: len(written)]) == list(written):
+        return list(draft[len(written) :])
+    return [max(token, 0) for token in drafters]

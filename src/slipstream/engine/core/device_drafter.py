@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -41,6 +42,13 @@ class DeviceDrafter:
         judged = min(verified, accepted + 1)
         self._records.setdefault(request_id, Record()).learn(believed, accepted, judged)
         self.calibration.learn(self.name, stated, accepted, judged)
+
+    def report(self) -> dict[str, Any]:
+        """Return its counts since the engine's start, and how often its tokens are accepted, by its name."""
+        counts = {
+            what: {self.name: self.counts[what]} for what in ("drafts", "draft_tokens", "accepted_tokens")
+        }
+        return {**counts, "acceptance": self.calibration.report()}
 
     def forget(self, request_id: str) -> None:
         self._records.pop(request_id, None)

@@ -109,14 +109,11 @@ class LookaheadPlanning(StepStats):
     def report(self: Any) -> dict[str, Any]:
         """Return counts since the engine's start, and what the planner believes, as `scheduler`."""
         return {
-            **{
-                w: {"drafter": self._drafter.counts[w]} for w in ("drafts", "draft_tokens", "accepted_tokens")
-            },
+            **self._drafter.report(),
             "faults": [],
             "off": [],
             "failures": self._failures,
             "steps": self._steps,
-            "acceptance": self._drafter.calibration.report(),
             "planner": self._planner.report(self._state.step),
         }
 

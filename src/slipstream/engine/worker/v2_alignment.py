@@ -28,6 +28,11 @@ class PackedDrafts(NamedTuple):
     number of its tokens, and the tokens, which go on from there."""
 
 
+def longest_draft(num_spec_tokens: int) -> int:
+    """Return the tokens of the longest draft: those of the step under way, and those to verify after them."""
+    return 2 * num_spec_tokens + 1
+
+
 def pack(drafts: Mapping[str, tuple[int, Sequence[int]]], longest: int) -> PackedDrafts:
     """Pack for each request the length of its text and its draft, of at most `longest` tokens: always the
     same, so that one kernel is compiled."""
@@ -51,9 +56,20 @@ class AlignedDrafting:
 def align(states: Any, drafts: PackedDrafts, draft_logits: torch.Tensor | None = None) -> None:
     """Write the drafts into `states.draft_tokens`; and where the speculator samples its drafts, into its
     `draft_logits` that tokens which it has not drawn were certain."""
-    count, longest = len(drafts.request_ids), drafts.table.shape[1] - HEADER
     drafts.table[:, 0] = [states.req_id_to_index[request_id] for request_id in drafts.request_ids]
-    on_device = async_tensor_h2d(drafts.table, device=states.device)
+    _align_rows(states, drafts.table, draft_logits)
+
+
+def compile_kernels(states: Any, longest: int, draft_logits: torch.Tensor | None) -> None:
+    """Compile the kernels, for drafts of at most `longest` tokens, while no request is running."""
+    no_draft = np.zeros((1, HEADER + longest), np.int32)
+    no_draft[0, 1] = 1  # the text of row 0 is shorter than this, so that the draft is of no use
+    _align_rows(states, no_draft, draft_logits)
+
+
+def _align_rows(states: Any, table: NDArray[np.int32], draft_logits: torch.Tensor | None) -> None:
+    count, longest = table.shape[0], table.shape[1] - HEADER
+    on_device = async_tensor_h2d(table, device=states.device)
     most = states.draft_tokens.shape[1]
     certain = torch.empty(count, most, dtype=torch.int32, device=states.device)
     _align_kernel[(count,)](

@@ -23,6 +23,8 @@ class _Drafts:
     """Answers the scheduler when it asks for the drafter's tokens."""
 
     _failed = False
+    _aligns = False
+    """Whether drafts of the scheduler are aligned with the text, on the V2 model runner."""
     _profile: dict[str, Any] | None = None
 
     def extend_runner(self: Any) -> None:
@@ -35,6 +37,7 @@ class _Drafts:
                 from slipstream.engine.worker.v2_alignment import AlignedDrafting, stop_proposing
 
                 extend(self.model_runner, AlignedDrafting)
+                self._aligns = True
                 if not settings.drafter:
                     stop_proposing(self.model_runner.speculator)
             return
@@ -44,6 +47,12 @@ class _Drafts:
 
     def compile_or_warm_up_model(self: Any) -> Any:
         times = super().compile_or_warm_up_model()  # type: ignore[misc]
+        if self._aligns:
+            from slipstream.engine.worker.v2_alignment import compile_kernels, longest_draft
+
+            runner = self.model_runner
+            longest = longest_draft(runner.num_speculative_steps)
+            compile_kernels(runner.req_states, longest, runner.speculator.draft_logits)
         if Settings.of(self.vllm_config).plans:
             try:
                 self._profile = profile_passes(self.model_runner)
