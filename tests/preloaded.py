@@ -75,7 +75,7 @@ def environment_of_one_rank() -> environment.Environment:
 def preload() -> None:
     """Start the process that others are forked from, with the libraries that Slipstream preloads."""
     forkserver.set_forkserver_preload(list(PRELOADED))
-    with environment.applied(environment_of_one_rank()):
+    with environment.with_variables(environment_of_one_rank().variables):
         forkserver.ensure_running()
 
 

@@ -10,7 +10,6 @@ from slipstream.config import (
     SpeculationConfig,
     read_speculation,
 )
-from slipstream.ops.doctor import examine
 from slipstream.ops.host import require_vllm
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ def LLM(
 
     from slipstream.engine.launch.start import start_llm
 
-    return start_llm(deployment, examine(deployment, config), arguments, notes)
+    return start_llm(deployment, config, arguments, notes)
 
 
 def drafting_report(llm: Any) -> dict[str, Any]:

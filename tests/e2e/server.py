@@ -8,7 +8,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,11 +52,17 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+SLIPSTREAM = ("-m", "slipstream", "serve")
+PLAIN_VLLM = (str(TESTS / "e2e" / "vllm_command.py"), "serve")
+
+
 @contextmanager
-def running_server(folder: Path, *flags: str, environment: Mapping[str, str] = SMALL) -> Iterator[Server]:
+def running_server(
+    folder: Path, *flags: str, environment: Mapping[str, str] = SMALL, program: Sequence[str] = SLIPSTREAM
+) -> Iterator[Server]:
     """Start `slipstream serve` with `flags`, wait until it is healthy, and stop it in the end."""
     server = Server(free_port(), folder / "server.log")
-    command = [sys.executable, "-m", "slipstream", "serve", *flags, "--port", str(server.port)]
+    command = [sys.executable, *program, *flags, "--port", str(server.port)]
     environ = {**os.environ, **environment, "COLUMNS": "200"}
     with server.log.open("w") as log:
         process = subprocess.Popen(

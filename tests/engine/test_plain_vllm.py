@@ -51,7 +51,12 @@ def bare(tiny_llama: str) -> dict[str, Any]:
 
 def test_without_it_nothing_of_ours_is_loaded(bare: dict[str, Any]) -> None:
     assert bare["scheduler"].startswith("vllm.")
-    assert bare["modules"] == ["slipstream", "slipstream.engine", "slipstream.engine.plugin", "slipstream.version"]
+    assert bare["modules"] == [
+        "slipstream",
+        "slipstream.engine",
+        "slipstream.engine.plugin",
+        "slipstream.version",
+    ]
 
 
 def test_it_speculates_and_writes_the_same(tiny_llama: str, bare: dict[str, Any]) -> None:

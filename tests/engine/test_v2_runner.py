@@ -61,7 +61,6 @@ class Arms:
             **os.environ,
             "VLLM_USE_V2_MODEL_RUNNER": "0",
             "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-            "SLIPSTREAM_ACTIVE": "1",
         }
         if self._v2:
             environment = v2_on_cpu.environment(environment)

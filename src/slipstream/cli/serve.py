@@ -39,7 +39,6 @@ Examples:
 def serve(context: typer.Context) -> None:
     """Start vLLM's OpenAI-compatible server with speculation."""
     from slipstream.cli.command import read_command
-    from slipstream.ops.doctor import examine
     from slipstream.ops.host import require_vllm
 
     shadow, trace, flags = take_own_flags(context.args)
@@ -53,8 +52,7 @@ def serve(context: typer.Context) -> None:
         show_vllm_help(flags)
         return
     command = read_command(flags, ask_vllm)
-    examination = examine(command.deployment, command.speculation)
-    start_server(command.deployment, examination, command.vllm_flags, command.notes, shadow, trace)
+    start_server(command.deployment, command.speculation, command.vllm_flags, command.notes, shadow, trace)
 
 
 def take_own_flags(flags: Sequence[str]) -> tuple[float, str, list[str]]:

@@ -7,15 +7,16 @@ Preferred, in this order: an official hook, a subclass by dotted path, a patch h
 
 import importlib
 import inspect
+import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from slipstream.engine.core.request_options import KEY, parse
+from slipstream.engine.plugin import SPECULATE_VARIABLE
 from slipstream.errors import SetupError
 
 if TYPE_CHECKING:
@@ -104,32 +105,26 @@ def why_not_patched(symbol: str, parameters: tuple[str, ...]) -> str:
     return f"{symbol} takes ({', '.join(takes)}), not ({', '.join(parameters)})"
 
 
-@contextmanager
-def when_configured(tell: Callable[[Any], None]) -> Iterator[None]:
-    """Call `tell(vllm_config)` once, as soon as vLLM has settled its configuration.
+@replaces("vllm.engine.arg_utils:EngineArgs.create_engine_config", "self", "usage_context", "headless")
+def speculate_by_environment(original: Any) -> Any:
+    """Let vLLM speculate as its environment says, however it is started.
 
-    Why: only then is it known which runner and scheduler will run, and the user should read it before
-    the weights load. vLLM 0.32 has a hook for this only in AsyncLLM (a stat-logger plugin), and that
-    turns statistics on for every vLLM in the environment, ours or not.
+    Why: vLLM 0.32 has no hook that completes the arguments of an engine, and who deploys it often cannot
+    change its command.
     """
-    from vllm.engine.arg_utils import EngineArgs
 
-    original = EngineArgs.create_engine_config
-    told = False
+    def create_engine_config(self: Any, usage_context: Any = None, headless: bool = False) -> Any:
+        if not os.environ.get(SPECULATE_VARIABLE):
+            return original(self, usage_context, headless)
+        from slipstream.engine.launch.plain_vllm import complete_arguments, report_configuration
 
-    def create_engine_config(self: Any, *args: Any, **kwargs: Any) -> Any:
-        nonlocal told
-        vllm_config = original(self, *args, **kwargs)
-        if not told:
-            told = True
-            tell(vllm_config)
+        is_ours = complete_arguments(self, usage_context)
+        vllm_config = original(self, usage_context, headless)
+        if is_ours:
+            report_configuration(vllm_config)
         return vllm_config
 
-    EngineArgs.create_engine_config = create_engine_config
-    try:
-        yield
-    finally:
-        EngineArgs.create_engine_config = original
+    return create_engine_config
 
 
 @replaces(

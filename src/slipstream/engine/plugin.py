@@ -1,39 +1,25 @@
-"""vLLM calls `register` in every process it starts (entry point `vllm.general_plugins`)."""
+"""The entry point in vLLM's group `vllm.general_plugins`: vLLM calls `register` in each of its processes."""
 
+import logging
 import os
 
-SPECULATE_VARIABLE = "SLIPSTREAM"  # set by who wants plain vLLM to speculate: auto, fixed:K, a file, JSON
-ACTIVE_VARIABLE = "SLIPSTREAM_ACTIVE"  # set around what Slipstream starts
-BY_ENVIRONMENT = "environment"
-"""Its value where plain vLLM was started, and `SPECULATE_VARIABLE` says how it speculates."""
+SPECULATE_VARIABLE = "SLIPSTREAM"
+"""Environment: how vLLM speculates: auto, off, fixed:K, a file, or JSON. Unset: nothing is done."""
 SCHEDULER_STEPS_VARIABLE = "SLIPSTREAM_SCHEDULER_STEPS"  # the file that a timed scheduler writes
 
 
 def register() -> None:
-    """Prepare a process of vLLM's, if Slipstream has started it or is asked for by its environment."""
-    active = os.environ.get(ACTIVE_VARIABLE, "")
-    if active:
-        patch_process()
-    if os.environ.get(SPECULATE_VARIABLE) and active in ("", BY_ENVIRONMENT):
-        from slipstream.engine.launch.plain_vllm import speculate_by_environment
+    """Prepare this process, if vLLM is to speculate. Nothing is raised: vLLM would not start."""
+    if not os.environ.get(SPECULATE_VARIABLE):
+        return
+    try:
+        from slipstream.engine.patches import fix_kernel_search, speculate_by_environment
 
+        fix_kernel_search()
         speculate_by_environment()
+        if os.environ.get(SCHEDULER_STEPS_VARIABLE):
+            from slipstream.engine.core.step_times import write_step_times
 
-
-def patch_process() -> None:
-    """Apply the patches that every process needs."""
-    from slipstream.engine.patches import (
-        accept_all_sampling,
-        fix_kernel_search,
-        refuse_unknown_options,
-        serve_the_plan,
-    )
-
-    fix_kernel_search()
-    accept_all_sampling()
-    refuse_unknown_options()
-    serve_the_plan()
-    if os.environ.get(SCHEDULER_STEPS_VARIABLE):
-        from slipstream.engine.core.step_times import write_step_times
-
-        write_step_times()
+            write_step_times()
+    except Exception:
+        logging.getLogger("vllm.slipstream").exception("Slipstream is off: its plugin could not be loaded")

@@ -13,6 +13,7 @@ from typing import Any
 from vllm import LLM, SamplingParams, envs
 from vllm.platforms import cpu
 
+from slipstream.engine.patches import fix_kernel_search
 from slipstream.testing.site.sitecustomize import allow_async
 
 MAX_TOKENS = 24
@@ -53,6 +54,7 @@ def run(arm: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    fix_kernel_search()
     if not envs.VLLM_USE_V2_MODEL_RUNNER:
         allow_async(cpu)
     results = {name: run(arm) for name, arm in json.loads(sys.argv[1]).items()}

@@ -182,40 +182,16 @@ def test_off_adds_nothing_to_vllm() -> None:
     assert engine_arguments(choice, "cpu") == {}
 
 
-def test_the_server_listens_on_loopback_unless_told() -> None:
-    assert server_flags({}, ["m"]) == ["m", "--host", "127.0.0.1"]
-    assert server_flags({}, ["m", "--host=0.0.0.0"]) == ["m", "--host=0.0.0.0"]
-    assert server_flags({}, ["m", "--uds", "/s"]) == ["m", "--uds", "/s"]
-
-
-def test_our_arguments_become_flags_unless_the_user_has_set_them() -> None:
-    ours = {"speculative_config": {"method": "ngram"}, "worker_cls": "ours"}
-    flags = server_flags(ours, ["m", "--worker_cls", "theirs", "--host", "h"])
-    assert flags == [
-        "m",
-        "--worker_cls",
-        "theirs",
-        "--host",
-        "h",
-        "--speculative-config",
-        '{"method": "ngram"}',
-    ]
-
-
-def test_what_stands_in_vllms_config_file_wins_too(tmp_path: Path) -> None:
+def test_the_server_listens_on_loopback_unless_told(tmp_path: Path) -> None:
+    assert server_flags(["m"]) == ["m", "--host", "127.0.0.1"]
+    assert server_flags(["m", "--host=0.0.0.0"]) == ["m", "--host=0.0.0.0"]
+    assert server_flags(["m", "--uds", "/s"]) == ["m", "--uds", "/s"]
     file = tmp_path / "vllm.yaml"
-    file.write_text("host: 0.0.0.0\nworker-cls: theirs\n")
-    flags = ["m", "--config", str(file)]
-    assert server_flags({"worker_cls": "ours"}, flags) == flags
+    file.write_text("host: 0.0.0.0\n")
+    assert server_flags(["m", "--config", str(file)]) == ["m", "--config", str(file)]
 
 
 def test_the_model_flag_of_older_guides_becomes_the_argument() -> None:
-    flags = server_flags({}, ["--port", "1", "--model", "m", "--host", "h"])
+    flags = server_flags(["--port", "1", "--model", "m", "--host", "h"])
     assert flags == ["m", "--port", "1", "--host", "h"]
-    assert server_flags({}, ["--model=m", "--host", "h"]) == ["m", "--host", "h"]
-
-
-def test_flags_that_are_on_or_off() -> None:
-    """vLLM's parser takes no value for them."""
-    flags = server_flags({"async_scheduling": True, "enable_lora": False}, ["m", "--host", "h"])
-    assert flags == ["m", "--host", "h", "--async-scheduling", "--no-enable-lora"]
+    assert server_flags(["--model=m", "--host", "h"]) == ["m", "--host", "h"]

@@ -17,7 +17,6 @@ from pathlib import Path
 import psutil
 
 from slipstream.config import Deployment, ResolvedSpeculation
-from slipstream.engine.plugin import ACTIVE_VARIABLE
 from slipstream.methods import NGRAM
 
 # With this few cores per rank, vLLM's automatic binding (which keeps a core free for the scheduler)
@@ -46,7 +45,7 @@ def environment_for(deployment: Deployment, choice: ResolvedSpeculation, platfor
 
 def gpu_environment(choice: ResolvedSpeculation, environ: Mapping[str, str]) -> Environment:
     """Return what to set where vLLM would take its V2 model runner, and proposers compose on V1 only."""
-    variables = {ACTIVE_VARIABLE: "1"}
+    variables = {}
     if choice.composes and not choice.asynchronous:
         variables["VLLM_USE_V2_MODEL_RUNNER"] = environ.get("VLLM_USE_V2_MODEL_RUNNER", "0")
     return Environment(variables)
@@ -54,7 +53,7 @@ def gpu_environment(choice: ResolvedSpeculation, environ: Mapping[str, str]) -> 
 
 def cpu_environment(choice: ResolvedSpeculation, ranks: int, environ: Mapping[str, str]) -> Environment:
     """Return what to set for `ranks` worker processes on this machine."""
-    variables = {ACTIVE_VARIABLE: "1"}
+    variables: dict[str, str] = {}
     done: list[str] = []
     missing: list[str] = []
     if platform.system() == "Linux" and platform.machine() == "x86_64":
@@ -73,18 +72,15 @@ def cpu_environment(choice: ResolvedSpeculation, ranks: int, environ: Mapping[st
 
 
 @contextmanager
-def applied(environment: Environment) -> Iterator[None]:
-    """Set the variables in `os.environ`, and put it back afterwards."""
-    before = {name: os.environ.get(name) for name in environment.variables}
-    os.environ.update(environment.variables)
+def with_variables(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set these variables in `os.environ`; afterwards all of it is as it was."""
+    before = dict(os.environ)
+    os.environ.update(variables)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def _preload(

@@ -1,96 +1,95 @@
-"""Speculation in a vLLM that is started as always: `vllm serve`, `vllm.LLM`, `AsyncLLM`, a Ray Serve deployment,
-with SLIPSTREAM=auto in its environment.
+"""The arguments of vLLM's engine, completed so that it speculates as its environment says (SLIPSTREAM).
 
-Every front end makes its configuration by `EngineArgs.create_engine_config`, in each process that needs one.
-There the arguments get what `slipstream serve` would have given them; the engine and its workers read it from
-`additional_config`. What does not fit is one warning, and bare vLLM.
+It is the one way in: every front end of vLLM (`vllm serve`, `vllm.LLM`, `AsyncLLM`, a Ray Serve deployment)
+makes its configuration by `EngineArgs.create_engine_config`, in each process that needs one, and calls this
+first (`patches.speculate_by_environment`). `slipstream serve` and `slipstream.LLM` start vLLM the same way.
+The engine and its workers read what is decided here from `additional_config`, never from the environment.
 """
 
-import multiprocessing
 import os
 from typing import Any
 
-from slipstream.config import Deployment, read_speculation
+from slipstream.config import Deployment, SpeculationConfig, read_speculation
 from slipstream.engine.launch.arguments import engine_arguments
 from slipstream.engine.launch.drafter_files import prepare_drafter
 from slipstream.engine.launch.environment import environment_for
 from slipstream.engine.launch.startup_report import report_choice, report_engine
-from slipstream.engine.patches import replaces
-from slipstream.engine.plugin import ACTIVE_VARIABLE, BY_ENVIRONMENT, SPECULATE_VARIABLE, patch_process
+from slipstream.engine.patches import accept_all_sampling, refuse_unknown_options, serve_the_plan
+from slipstream.engine.plugin import SPECULATE_VARIABLE
 from slipstream.engine.settings import KEY
 from slipstream.ops.doctor import examine
 from slipstream.ops.host import installed_vllm
 
 REQUIRED_VARIABLE = "SLIPSTREAM_REQUIRED"
-"""Environment: do not start without speculation."""
+"""Environment: do not start if the set-up does not work, rather than start bare vLLM."""
+REPORTER_VARIABLE = "SLIPSTREAM_REPORTER"
+"""Environment: the process that prints how vLLM speculates, of several that vLLM may start."""
+MERGED = ("speculative_config", "additional_config")
+"""Arguments of vLLM's in which ours are what the user has given and more."""
 NOT_GIVEN = (None, "auto")
-"""Values of vLLM's arguments that leave the choice to vLLM, and so to us."""
+"""Values of others that leave the choice to vLLM, and so to us."""
 
 
-@replaces("vllm.engine.arg_utils:EngineArgs.create_engine_config", "self", "usage_context", "headless")
-def speculate_by_environment(original: Any) -> Any:
-    """Let plain vLLM speculate as its environment says.
+def complete_arguments(arguments: Any, usage_context: Any) -> bool:
+    """Complete vLLM's `EngineArgs`; return whether it was done here. What does not work is one warning, and
+    the arguments stay as they are."""
+    try:
+        if KEY in (arguments.additional_config or {}):
+            return False
+        _complete(arguments, "makespan" if _is_offline(usage_context) else "throughput")
+    except Exception as error:
+        if os.environ.get(REQUIRED_VARIABLE, "0") not in ("", "0"):
+            raise
+        from vllm.logger import init_logger
 
-    Why: vLLM 0.32 has no hook that completes the arguments of an engine, and those who deploy it often cannot
-    change the command.
-    """
-
-    def create_engine_config(self: Any, usage_context: Any = None, headless: bool = False) -> Any:
-        speculates = False
-        try:
-            speculates = complete(self, getattr(usage_context, "name", "") == "LLM_CLASS")
-        except Exception as error:
-            if os.environ.get(REQUIRED_VARIABLE, "0") not in ("", "0"):
-                raise
-            _warn(str(error))
-        vllm_config = original(self, usage_context, headless)
-        if speculates and _is_first_process():
-            report_engine(vllm_config)
-        return vllm_config
-
-    return create_engine_config
-
-
-def complete(arguments: Any, offline: bool) -> bool:
-    """Add to vLLM's `EngineArgs` what makes the engine speculate; return whether there is anything to add.
-    Nothing is done a second time."""
-    if KEY in (arguments.additional_config or {}):
+        init_logger("vllm.slipstream").warning_once(
+            "Slipstream is off, and this is bare vLLM: %s (%s=1 makes that an error)",
+            error,
+            REQUIRED_VARIABLE,
+        )
         return False
-    given = arguments.speculative_config
-    config, notes = read_speculation(
-        {"speculative_config": given} if given else {"speculate": os.environ[SPECULATE_VARIABLE]}
-    )
+    return True
+
+
+def report_configuration(vllm_config: Any) -> None:
+    """Print what vLLM made of the arguments; in the process that was started, and in no other."""
+    if _reports():
+        report_engine(vllm_config)
+
+
+def _complete(arguments: Any, default_objective: str) -> None:
+    config, notes = _read_speculation(arguments)
     deployment = Deployment.from_arguments(arguments.model, vars(arguments))
     examination = examine(deployment, config)
     choice, done = prepare_drafter(examination.require_sound())
     _, platform = installed_vllm()
-    ours = engine_arguments(
-        choice, platform, arguments.additional_config, "makespan" if offline else "throughput"
-    )
-    if not ours:
-        return False
     environment = environment_for(deployment, choice, platform)
-    if _is_first_process():
+    if _reports():
         report_choice(choice, examination.warned, environment, [*notes, *done])
-    # Processes that start from here on have it too; where their environment is another, as Ray's, nothing but
-    # the speed of CPU workers depends on it.
+    # For processes that start from here on. Where they do not inherit it, as Ray's, they are slower on CPU.
     os.environ.update(environment.variables)
-    os.environ[ACTIVE_VARIABLE] = BY_ENVIRONMENT
-    patch_process()
-    ours["additional_config"] = {KEY: {}, **(arguments.additional_config or {}), **ours.get("additional_config", {})}
+    ours = engine_arguments(choice, platform, arguments.additional_config, default_objective)
     for name, value in ours.items():
-        if name in ("speculative_config", "additional_config") or getattr(arguments, name) in NOT_GIVEN:
+        if name in MERGED or getattr(arguments, name) in NOT_GIVEN:
             setattr(arguments, name, value)
-    return True
+    accept_all_sampling()
+    refuse_unknown_options()
+    serve_the_plan()
 
 
-def _is_first_process() -> bool:
-    return multiprocessing.parent_process() is None
+def _read_speculation(arguments: Any) -> tuple[SpeculationConfig, list[str]]:
+    """Read the environment. What vLLM is told of speculation by its own arguments is in place of auto."""
+    asked = {"speculate": os.environ[SPECULATE_VARIABLE]}
+    if arguments.speculative_config:
+        theirs = {"speculative_config": arguments.speculative_config}
+        asked = theirs if asked["speculate"] == "auto" else asked | theirs
+    return read_speculation(asked)
 
 
-def _warn(reason: str) -> None:
-    from vllm.logger import init_logger
+def _is_offline(usage_context: Any) -> bool:
+    return getattr(usage_context, "name", "") == "LLM_CLASS"
 
-    init_logger("vllm.slipstream").warning_once(
-        "Slipstream is off, and this is bare vLLM: %s (%s=1 makes that an error)", reason, REQUIRED_VARIABLE
-    )
+
+def _reports() -> bool:
+    """Decide whether this process prints; those that it starts do not."""
+    return os.environ.setdefault(REPORTER_VARIABLE, str(os.getpid())) == str(os.getpid())

@@ -1,74 +1,63 @@
-"""Starting vLLM: the offline engine and the OpenAI-compatible server."""
+"""Starting vLLM with speculation: the offline engine and the OpenAI-compatible server. Both are plain vLLM,
+which is told by its environment how to speculate (`plain_vllm`)."""
 
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from slipstream.config import Deployment
+from slipstream.config import Deployment, SpeculationConfig
 from slipstream.config.deployment import read_config_file
-from slipstream.engine.launch import environment
-from slipstream.engine.launch.arguments import engine_arguments
-from slipstream.engine.launch.drafter_files import prepare_drafter
-from slipstream.engine.launch.startup_report import report_choice, report_engine
-from slipstream.engine.patches import when_configured
-from slipstream.engine.plugin import register
+from slipstream.engine.launch.environment import with_variables
+from slipstream.engine.launch.plain_vllm import REQUIRED_VARIABLE
+from slipstream.engine.launch.startup_report import report_notes
+from slipstream.engine.plugin import SPECULATE_VARIABLE, register
 from slipstream.engine.settings import SHADOW_VARIABLE, TRACE_VARIABLE
-from slipstream.ops.doctor import Examination
-from slipstream.ops.host import installed_vllm
+from slipstream.ops.doctor import examine
 
 if TYPE_CHECKING:
     from vllm import LLM
 
-MERGED = ("speculative_config", "additional_config")  # what the user wrote of these is in ours
-
 
 def start_llm(
-    deployment: Deployment, examination: Examination, arguments: Mapping[str, Any], notes: Sequence[str]
+    deployment: Deployment, config: SpeculationConfig, arguments: Mapping[str, Any], notes: Sequence[str]
 ) -> "LLM":
     """Return a running `vllm.LLM`."""
-    with _prepared(deployment, examination, notes, "makespan") as ours:
+    with _speculating(deployment, config, notes):
         from vllm import LLM
 
         # vLLM's LLM drops its statistics by default, and `get_metrics` would fail.
-        merged = {name: ours[name] for name in MERGED if name in ours}
-        return LLM(model=deployment.model, **{"disable_log_stats": False, **ours, **arguments, **merged})
+        return LLM(model=deployment.model, **{"disable_log_stats": False, **arguments})
 
 
 def start_server(
     deployment: Deployment,
-    examination: Examination,
+    config: SpeculationConfig,
     flags: Sequence[str],
     notes: Sequence[str],
     shadow: float = 0.0,
     trace: str = "",
 ) -> None:
-    """Run `vllm serve` in this process with the chosen speculation; returns when the server stops. The share
-    `shadow` of its greedy requests is written again without speculation, and compared; a `trace` of the run,
-    as numbers, goes to that file."""
-    with _prepared(deployment, examination, notes, "throughput") as ours:
+    """Run `vllm serve` in this process; returns when the server stops. The share `shadow` of its greedy
+    requests is written again without speculation, and compared; a `trace` of the run, as numbers, goes to
+    that file."""
+    with _speculating(deployment, config, notes):
         os.environ[SHADOW_VARIABLE] = str(shadow)
         if trace:
             os.environ[TRACE_VARIABLE] = os.path.abspath(trace)
-        _vllm_serve(server_flags(ours, flags))
+        _vllm_serve(server_flags(flags))
 
 
 @contextmanager
-def _prepared(
-    deployment: Deployment, examination: Examination, notes: Sequence[str], default_objective: str
-) -> Iterator[dict[str, Any]]:
-    """Everything set for vLLM to start, and said; gives what Slipstream adds to vLLM's arguments.
-
-    A set-up that does not work is refused here, before vLLM is imported.
-    """
-    choice, done = prepare_drafter(examination.require_sound())
-    _, platform = installed_vllm()
-    process_environment = environment.environment_for(deployment, choice, platform)
-    report_choice(choice, examination.warned, process_environment, [*notes, *done])
-    with environment.applied(process_environment), when_configured(report_engine):
+def _speculating(deployment: Deployment, config: SpeculationConfig, notes: Sequence[str]) -> Iterator[None]:
+    """Let a vLLM that is started meanwhile speculate so. What does not work is refused before it is imported,
+    which takes seconds."""
+    examine(deployment, config).require_sound()
+    report_notes(notes)
+    asked = config.model_dump_json(exclude_defaults=True)
+    with with_variables({SPECULATE_VARIABLE: asked, REQUIRED_VARIABLE: "1"}):
         register()
-        yield engine_arguments(choice, platform, deployment.additional_config, default_objective)
+        yield
 
 
 def ask_vllm(flags: Sequence[str]) -> Deployment | None:
@@ -107,21 +96,12 @@ def _parse_as_vllm(flags: Sequence[str]) -> tuple[Any, Any]:
     return command, parser.parse_args(["serve", *flags])
 
 
-def server_flags(ours: Mapping[str, Any], flags: Sequence[str]) -> list[str]:
-    """Our arguments and the user's, which win. The server listens on loopback unless told."""
-    result = _model_first(flags)
-    given = {flag.partition("=")[0].lstrip("-").replace("-", "_") for flag in flags if flag.startswith("--")}
+def server_flags(flags: Sequence[str]) -> list[str]:
+    """Return the flags as `vllm serve` takes them. The server listens on loopback unless told."""
+    given = {flag.partition("=")[0].lstrip("-") for flag in flags if flag.startswith("--")}
     given |= read_config_file(flags).keys()
-    defaults = {} if given & {"host", "uds"} else {"host": "127.0.0.1"}
-    for name, value in {**defaults, **ours}.items():
-        if name in given and name not in MERGED:
-            continue
-        flag = f"--{name.replace('_', '-')}"
-        if isinstance(value, bool):
-            result.append(flag if value else f"--no-{flag[2:]}")
-        else:
-            result += [flag, value if isinstance(value, str) else json.dumps(value)]
-    return result
+    listens = [] if given & {"host", "uds"} else ["--host", "127.0.0.1"]
+    return [*_model_first(flags), *listens]
 
 
 def _model_first(flags: Sequence[str]) -> list[str]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def report_choice(
     choice: ResolvedSpeculation, warnings: Sequence[Finding], environment: Environment, notes: Sequence[str]
 ) -> None:
-    """Printed before vLLM starts, so that a wrong guess is seen before the wait."""
+    """Printed before vLLM loads the weights, so that a wrong guess is seen before the wait."""
     version, platform = installed_vllm()
     rows = [
         ("proposer", f"{choice.proposer}: {choice.why}"),
@@ -36,6 +36,12 @@ def report_choice(
     rows += [("note", text) for text in notes]
     rows += [("warning", f"{w.reason} ({w.fix})" if w.fix else w.reason) for w in warnings]
     _print(f"Slipstream {__version__} on vLLM {version} ({platform})", rows)
+
+
+def report_notes(notes: Sequence[str]) -> None:
+    """Print how what was asked for is understood."""
+    if notes:
+        _print("Slipstream", [("note", text) for text in notes])
 
 
 def report_engine(vllm_config: "VllmConfig") -> None:

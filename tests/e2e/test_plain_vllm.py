@@ -1,0 +1,51 @@
+"""`vllm serve`, with SLIPSTREAM in its environment and nothing of ours in its command."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import openai
+import pytest
+
+from e2e.server import PLAIN_VLLM, QUICK, Server, running_server
+
+FLAGS = (
+    "--enforce-eager", "--dtype", "float32", "--max-model-len", "256", "--max-num-seqs", "4",
+    "--host", "127.0.0.1", "--served-model-name", "m",
+)  # fmt: skip
+PROMPTS = ["one two one two one", "a b c a b c a", "The quick brown fox"]
+
+
+@contextmanager
+def plain_server(model: str, folder: Path, *flags: str, **variables: str) -> Iterator[Server]:
+    environment = {**QUICK, **variables}
+    with running_server(folder, model, *FLAGS, *flags, program=PLAIN_VLLM, environment=environment) as server:
+        yield server
+
+
+def write(server: Server) -> list[str]:
+    client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none")
+    return [
+        client.completions.create(model="m", prompt=prompt, max_tokens=32, temperature=0).choices[0].text
+        for prompt in PROMPTS
+    ]
+
+
+@pytest.fixture(scope="module")
+def bare(tiny_llama: str, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    with plain_server(tiny_llama, tmp_path_factory.mktemp("bare")) as server:
+        return write(server)
+
+
+@pytest.mark.parametrize("api_servers", ["1", "2"])
+def test_it_speculates_and_writes_the_same(
+    tiny_llama: str, tmp_path: Path, bare: list[str], api_servers: str
+) -> None:
+    flags = ("--api-server-count", api_servers)
+    with plain_server(tiny_llama, tmp_path, *flags, SLIPSTREAM="fixed:3") as server:
+        assert write(server) == bare
+        assert "ngram" in server.get("/v1/slipstream/plan")
+        metrics = server.get("/metrics").splitlines()
+    accepted = [line for line in metrics if line.startswith("vllm:spec_decode_num_accepted_tokens_total")]
+    assert sum(float(line.split()[-1]) for line in accepted) > 0
+    assert server.log.read_text().count("Slipstream is active") == 1
