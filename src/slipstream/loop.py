@@ -13,6 +13,7 @@ evaluation of trained drafters in `training.evaluate`. Proposers are in `draftin
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -66,6 +67,8 @@ class SpeculationLoop:
         self._under_way: Mapping[str, int] = {}
         self.promise = NO_PROMISE
         """Of the last plan."""
+        self.seconds: Counter[str] = Counter()
+        """Spent by what."""
         self._turn, self._clock = 0, clock
 
     def draft(
@@ -83,13 +86,15 @@ class SpeculationLoop:
         selected = self._select(requests, step, queue)
         if not selected and not self.composer.drafters and not drafted.survival:
             return {}
-        begun = self._clock()
+        begun, planning = self._clock(), self.seconds["planning"]
         wanted = self._observe(selected)
         under_way = {r.id: r.tokens_under_way for r in requests if r.tokens_under_way}
         if drafted.survival:
             drafted = drafted.cut({r.id: r.max_draft_tokens for r in requests if r.requested != OFF})
         drafts, drafter_seconds = self.propose(wanted, under_way, drafted)
         seconds = self._clock() - begun - drafter_seconds
+        self.seconds["lookup"] += seconds - (self.seconds["planning"] - planning)
+        self.seconds["drafter"] += drafter_seconds
         found = {request: draft for request, draft in drafts.items() if draft.proposer != drafted.drafter}
         self.policy.record_lookups(len(selected), seconds, *self._count_lookups(selected, wanted, found))
         return drafts
@@ -111,7 +116,9 @@ class SpeculationLoop:
         self._expected = {request: sum(of_tokens) for request, of_tokens in survival.items()}
         if drafted.survival:
             drafter = DrafterRun(drafted.passes, drafted.seconds)
+        begun = self._clock()
         plan = self.policy.plan(self.state, survival, drafter)
+        self.seconds["planning"] += self._clock() - begun
         if isinstance(plan, Plan):
             self.promise = Promise(plan.expected_tokens - plan.requests, plan.worth, len(wanted))
         lengths = drafted.probe(plan.lengths, offers, THRESHOLDS.drafter_probe_requests)
@@ -143,6 +150,11 @@ class SpeculationLoop:
         if request.id in self.composer:
             self._observe([request])
             self.composer.forget(request.id)
+
+    def counts(self) -> dict[str, Any]:
+        """Return counts since the start, for metrics."""
+        seconds = {"seconds": dict(self.seconds)}
+        return {**self.composer.counts(), **seconds, **self.policy.counts(self.state.step)}
 
     def report(self) -> dict[str, Any]:
         return {**self.composer.report(), "planner": self.policy.report(self.state.step)}

@@ -58,6 +58,11 @@ class Proposer(ABC):
     def forget(self, request_id: str) -> None:
         """Drop what is kept of a request that has ended."""
 
+    def shared_text(self) -> Mapping[str, int] | None:
+        """Return how many `tokens` of finished requests it keeps for others to draft from, how often it
+        `searched` them and how often it `found` its draft there; None if it keeps none."""
+        return None
+
     def expected_survival(self, max_tokens: int) -> Sequence[float]:
         """Return what a proposer that is not free thinks its next draft is worth, before it is asked.
         The estimate is corrected by what is seen to be accepted."""

@@ -6,7 +6,7 @@ whether its draft was the one verified or not. A proposer that fails costs its d
 """
 
 import time
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from slipstream.drafting.base import Draft, Proposer, RequestInfo, common_prefix
 from slipstream.drafting.calibration import Calibration, Record, Survival
 from slipstream.drafting.faults import DRAFTER_STALL_SECONDS, STALL_SECONDS, Faults, is_survival, problem_of
+from slipstream.drafting.tally import Tally
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +31,6 @@ class Offer:
 
 BEST = "best"  # in place of a proposer
 NOTHING: Mapping[str, int] = {}
-
-
-@dataclass
-class Tally:
-    """What came of the drafts, by proposer."""
-
-    drafts: Counter[str] = field(default_factory=Counter)
-    draft_tokens: Counter[str] = field(default_factory=Counter)
-    accepted_tokens: Counter[str] = field(default_factory=Counter)
-    microseconds: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(slots=True)
@@ -180,27 +171,28 @@ class Composer:
             round_ = self._running[request_id].round()
             round_.chosen, round_.verified = offer.proposer, length
             round_.skipped = skipped.get(request_id, 0)
-            self.tally.drafts[offer.proposer] += 1
-            self.tally.draft_tokens[offer.proposer] += length
+            self.tally.verify(offer.proposer, length)
             end = round_.skipped + length
             chosen[request_id] = Offer(offer.proposer, offer.tokens[:end], offer.survival[:end])
         return chosen
 
-    def uncount(self, proposer: str, tokens: int) -> None:
-        """Count a draft that was chosen as not verified: another's was in its place."""
-        self.tally.drafts[proposer] -= 1
-        self.tally.draft_tokens[proposer] -= tokens
-
     def report(self) -> dict[str, Any]:
         """Return counts by proposer since the start, and how often the tokens of each are accepted."""
         return {
-            "drafts": dict(self.tally.drafts),
-            "draft_tokens": dict(self.tally.draft_tokens),
-            "accepted_tokens": dict(self.tally.accepted_tokens),
+            **self.tally.report(),
             "microseconds": dict(self.tally.microseconds),
             "faults": [[*which, count] for which, count in self.faults.counts.items()],
             "off": sorted(self.faults.off),
             "acceptance": self.calibration.report(),
+        }
+
+    def counts(self) -> dict[str, Any]:
+        """Return counts since the start, for metrics."""
+        return {
+            "drafts": self.tally.drafts,
+            "positions": self.tally.positions(),
+            "faults": [[*which, count] for which, count in self.faults.counts.items()],
+            "shared_text": next((counts for p in self._free if (counts := p.shared_text())), None),
         }
 
     def expected_survival(self, proposer: Proposer, wanted: Mapping[str, int]) -> dict[str, Survival]:
@@ -307,7 +299,7 @@ class Composer:
                 best.judged.append(judged)
             if proposer == round_.chosen:
                 kept = min(max(accepted - round_.skipped, 0), round_.verified)
-                self.tally.accepted_tokens[proposer] += kept
+                self.tally.accept(proposer, kept)
 
     def _learn(self) -> None:
         """Learn from all that was scored since the last step, at once."""

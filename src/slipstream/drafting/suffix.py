@@ -116,6 +116,7 @@ class SuffixProposer(Proposer):
         self._share_prompts = share_prompts
         self._per_matched_token = per_matched_token
         self._running: dict[str, _Running] = {}
+        self._searched = self._found = 0
 
     def start(self, request: RequestInfo) -> None:
         self._running[request.id] = _Running(request, LazyTokenIndex(OWN_ORDER))
@@ -136,11 +137,18 @@ class SuffixProposer(Proposer):
             tokens, survival = text.likely_continuation(text, max_tokens, self._per_matched_token)
             if past is not None:
                 others = text.likely_continuation(past, max_tokens, self._per_matched_token)
+                self._searched += 1
                 if others[1].sum() > survival.sum():
+                    self._found += 1
                     tokens, survival = others
             if len(tokens):
                 drafts[request_id] = Draft(tokens.tolist(), survival.tolist())
         return drafts
+
+    def shared_text(self) -> Mapping[str, int] | None:
+        if self._shared is None:
+            return None
+        return {"tokens": self._shared.num_tokens, "searched": self._searched, "found": self._found}
 
     def _past(self, request: RequestInfo) -> TokenIndex | None:
         if self._shared is None or request.tenant is None:

@@ -216,6 +216,7 @@ def expose_scheduler_report() -> None:
     from vllm.v1.engine.core import EngineCore
 
     EngineCore.drafting_report = lambda self: self.scheduler.report()
+    EngineCore.drafting_counts = lambda self: self.scheduler.counts()
 
 
 @replaces("vllm.plugins:load_endpoint_plugins", "supported_tasks")

@@ -12,7 +12,7 @@ pauses speculation that loses.
 """
 
 import math
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
@@ -33,6 +33,7 @@ from slipstream.planning.optimizer import (
     take_likeliest,
     value_of_passes,
 )
+from slipstream.planning.speedup import SpeedupEstimate
 from slipstream.planning.step_cost import SCALE, Step, StepCost
 from slipstream.planning.thresholds import THRESHOLDS
 
@@ -185,7 +186,10 @@ class Planner:
         self.exploration = Exploration()
         self.lookups = Lookups()
         self.plans: deque[Plan] = deque(maxlen=KEPT_PLANS)
-        self._planned = 0
+        self.speedup = SpeedupEstimate()
+        self._reasons: Counter[str] = Counter()
+        self._budgets: Counter[int] = Counter()  # steps by draft tokens
+        self._promised = 0.0  # draft tokens
         self._net_share = 0.0  # of what the last plan's drafts bring, what is left after verifying them
         self._tokens_per_second = 0.0  # recently
         self._hangs = 0.0  # seconds that hung steps without drafts take longer, per step, in such steps
@@ -296,13 +300,15 @@ class Planner:
         why: str,
         worth: float = 1.0,
     ) -> Plan:
-        self._planned += 1
+        self._reasons[why] += 1
         plan = Plan(
             lengths, state.step.requests, state.step.prefill, offered, sum(lengths.values()),
             state.step.requests + gain, worth, seconds + drafter.seconds, self.cost.bare(state.step),
-            drafter.passes, why, self._planned,
+            drafter.passes, why, self._reasons.total(),
         )  # fmt: skip
         self.plans.append(plan)
+        self._budgets[plan.verified] += 1
+        self._promised += gain
         return plan
 
     def _choose(
@@ -388,7 +394,7 @@ class Planner:
         step, seconds = outcome.step, outcome.seconds
         expected = self.cost.seconds(step)
         unplanned = self.cost.seconds(replace(step, drafts=outcome.requested_drafts))
-        decode = self.cost.bare(replace(step, prefill=0))
+        bare, decode = self.cost.bare(step), self.cost.bare(replace(step, prefill=0))
         learnt = self.cost.learn(step, seconds)
         counted = seconds if learnt else min(seconds, expected * math.exp(THRESHOLDS.hang_factor))
         if not step.drafts:
@@ -404,11 +410,30 @@ class Planner:
         if not learnt:
             return
         took = seconds + outcome.drafting
+        if step.drafts:
+            more = max(outcome.tokens - step.requests, 0) / step.requests
+            self.speedup.record(took, bare + more * decode)
+        else:
+            self.speedup.record(took, seconds)
+            self.speedup.record_baseline(seconds, expected)
         self.exploration.record(step, took)
         self.traffic.record(took, step.prefill > 0)
         if not step.prefill:
             weight = THRESHOLDS.rate_memory if self._tokens_per_second else 1
             self._tokens_per_second += (outcome.tokens / took - self._tokens_per_second) / weight
+
+    def counts(self, step: Step) -> dict[str, Any]:
+        """Return counts since the start, for metrics, and whether steps like this one have drafts now."""
+        return {
+            "plans": dict(self._reasons),
+            "budgets": dict(self._budgets),
+            "promised": self._promised,
+            "paused": self.paused(step),
+            "pauses": sum(guard.pauses for guard in self._guards.values()),
+            "step_seconds": self.speedup.seconds,
+            "bare_seconds": self.speedup.bare_seconds,
+            "speedup": self.speedup.interval(),
+        }
 
     def report(self, step: Step) -> dict[str, Any]:
         """Return what is believed now of a step like this one, and the recent plans."""

@@ -40,6 +40,8 @@ class Policy(Protocol):
 
     def finish(self, tokens: int, at_limit: bool) -> None: ...
 
+    def counts(self, step: Step) -> dict[str, Any]: ...
+
     def report(self, step: Step) -> dict[str, Any] | None: ...
 
 
@@ -84,6 +86,9 @@ class VerifyAll:
 
     def finish(self, tokens: int, at_limit: bool) -> None:
         pass
+
+    def counts(self, step: Step) -> dict[str, Any]:
+        return {}
 
     def report(self, step: Step) -> None:
         return None

@@ -213,7 +213,7 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
                 theirs = min(verified, scheduled.drafted.passes)
                 self._device_drafter.learn(request_id, theirs, min(len(written) - 1, theirs))
                 if draft.proposer != self._device_drafter.name:
-                    self._loop.composer.uncount(draft.proposer, verified)
+                    self._loop.composer.tally.uncount(draft.proposer, verified)
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         result = super().update_from_output(scheduler_output, model_runner_output)
@@ -242,6 +242,13 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
         if self._device_drafter is not None:
             self._device_drafter.forget(request.request_id)
         return super()._free_request(request, *args, **kwargs)
+
+    def counts(self) -> dict[str, Any]:
+        counts = super().counts()
+        if self._device_drafter is not None:
+            counts["drafts"] |= self._device_drafter.tally.drafts
+            counts["positions"] += self._device_drafter.tally.positions()
+        return counts
 
     def report(self) -> dict[str, Any]:
         report = super().report()

@@ -1,12 +1,12 @@
 """What to expect of a drafter that the workers run at the end of every step, and whose tokens stay there."""
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from slipstream.drafting.calibration import Calibration, Record
+from slipstream.drafting.tally import Tally
 from slipstream.engine.core.step_stats import prior_survival
 
 
@@ -15,7 +15,7 @@ class DeviceDrafter:
 
     def __init__(self, name: str, max_tokens: int) -> None:
         self.name = name
-        self.counts: Counter[str] = Counter()
+        self.tally = Tally()
         self.calibration = Calibration()
         self._prior = prior_survival(max_tokens)
         self._records: dict[str, Record] = {}
@@ -34,9 +34,8 @@ class DeviceDrafter:
 
     def learn(self, request_id: str, verified: int, accepted: int) -> None:
         """Learn that so many of its tokens were verified and so many of them accepted."""
-        self.counts["drafts"] += 1
-        self.counts["draft_tokens"] += verified
-        self.counts["accepted_tokens"] += accepted
+        self.tally.verify(self.name, verified)
+        self.tally.accept(self.name, accepted)
         stated = self._prior[:verified]
         believed = self.calibration.survival(self.name, stated)
         judged = min(verified, accepted + 1)
@@ -45,10 +44,7 @@ class DeviceDrafter:
 
     def report(self) -> dict[str, Any]:
         """Return its counts since the engine's start, and how often its tokens are accepted, by its name."""
-        counts = {
-            what: {self.name: self.counts[what]} for what in ("drafts", "draft_tokens", "accepted_tokens")
-        }
-        return {**counts, "acceptance": self.calibration.report()}
+        return {**self.tally.report(), "acceptance": self.calibration.report()}
 
     def forget(self, request_id: str) -> None:
         self._records.pop(request_id, None)

@@ -106,6 +106,12 @@ class LookaheadPlanning(StepStats):
         self._begun = now
         self._steps += 1
 
+    def counts(self: Any) -> dict[str, Any]:
+        """Return counts since the engine's start, for metrics, as `scheduler`."""
+        drafts, positions = self._drafter.tally.drafts, self._drafter.tally.positions()
+        ours = {"drafts": drafts, "positions": positions, "failures": self._failures}
+        return {**ours, **self._planner.counts(self._state.step)}
+
     def report(self: Any) -> dict[str, Any]:
         """Return counts since the engine's start, and what the planner believes, as `scheduler`."""
         return {

@@ -296,6 +296,11 @@ class Scheduler(StepStats, VllmScheduler):
                 self._failed("forgetting a request", "its text may stay in memory")
         return super()._free_request(request, *args, **kwargs)
 
+    def counts(self) -> dict[str, Any]:
+        """Return counts since the engine's start, for metrics: small, as they are asked for all the time."""
+        assert self._loop is not None
+        return {**self._loop.counts(), "failures": self._failures}
+
     def report(self) -> dict[str, Any]:
         """Return counts by proposer since the engine's start, and what the planner believes."""
         assert self._loop is not None

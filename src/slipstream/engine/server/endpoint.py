@@ -13,6 +13,7 @@ from typing import Any
 from fastapi import FastAPI, HTTPException
 from starlette.requests import Request
 
+from slipstream.engine.server.metrics import Exporter, export_for_ever
 from slipstream.engine.server.shadow import Shadow
 from slipstream.engine.settings import SHADOW_VARIABLE
 from slipstream.ops.explain import PATH
@@ -61,5 +62,8 @@ class PlanEndpoint:
             return report
 
         state.slipstream_reports = Reports(ask)
+        if engine_client.engine_core.client_index == 0 and await ask():
+            exporter = Exporter(engine_client.vllm_config.model_config.served_model_name)
+            state.slipstream_exporter = asyncio.create_task(export_for_ever(engine_client, exporter))
         if share := float(os.environ.get(SHADOW_VARIABLE, 0)):
             engine_client.generate = Shadow(engine_client, share).generate
