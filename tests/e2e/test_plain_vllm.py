@@ -1,13 +1,16 @@
 """`vllm serve`, with SLIPSTREAM in its environment and nothing of ours in its command."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import openai
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from e2e.server import PLAIN_VLLM, QUICK, Server, running_server
+from slipstream.engine.server.metrics import SECONDS
 
 FLAGS = (
     "--enforce-eager", "--dtype", "float32", "--max-model-len", "256", "--max-num-seqs", "4",
@@ -31,6 +34,12 @@ def write(server: Server) -> list[str]:
     ]
 
 
+def total(server: Server, name: str) -> float:
+    """Return the sum of a metric over all its labels."""
+    families = text_string_to_metric_families(server.get("/metrics"))
+    return sum(sample.value for family in families for sample in family.samples if sample.name == name)
+
+
 @pytest.fixture(scope="module")
 def bare(tiny_llama: str, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     with plain_server(tiny_llama, tmp_path_factory.mktemp("bare")) as server:
@@ -45,7 +54,10 @@ def test_it_speculates_and_writes_the_same(
     with plain_server(tiny_llama, tmp_path, *flags, SLIPSTREAM="fixed:3") as server:
         assert write(server) == bare
         assert "ngram" in server.get("/v1/slipstream/plan")
-        metrics = server.get("/metrics").splitlines()
-    accepted = [line for line in metrics if line.startswith("vllm:spec_decode_num_accepted_tokens_total")]
-    assert sum(float(line.split()[-1]) for line in accepted) > 0
+        time.sleep(3 * SECONDS)
+        ours, theirs = (
+            total(server, name)
+            for name in ("slipstream_accepted_tokens_total", "vllm:spec_decode_num_accepted_tokens_total")
+        )
+    assert ours == theirs > 0
     assert server.log.read_text().count("Slipstream is active") == 1

@@ -87,6 +87,10 @@ CONTRACT = (
     Reliance("vllm.plugins:load_endpoint_plugins", parameters=("supported_tasks",)),
     Reliance("vllm.triton_utils.dispatcher:_rebind_kernels", parameters=("overrides",)),
     Reliance("vllm.v1.engine.core_client:AsyncMPClient.call_utility_async", parameters=("method", "args")),
+    # slipstream.engine.server.metrics
+    Reliance(
+        "vllm.v1.engine.core_client:AsyncMPClient._call_utility_async", parameters=("method", "args", "engine")
+    ),
     Reliance("vllm.exceptions:VLLMValidationError"),
     # slipstream.engine.core.scheduler, .ahead
     Reliance("vllm.v1.core.sched.scheduler:Scheduler.schedule", parameters=("throttle_prefills",)),

@@ -116,8 +116,8 @@ METRICS = (
         _one("failures"),
     ),
     Metric(
-        "slipstream_shared_text_tokens", "Gauge", "Tokens of finished requests that others may draft from.", (),
-        _shared("tokens"),
+        "slipstream_shared_text_tokens", "Gauge", "Tokens of finished requests that others may draft from.",
+        (), _shared("tokens"),
     ),
     Metric(
         "slipstream_shared_text_searches", "Counter", "Searches in the text of finished requests.", (),
