@@ -13,7 +13,7 @@ evaluation of trained drafters in `training.evaluate`. Proposers are in `draftin
 """
 
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -67,7 +67,7 @@ class SpeculationLoop:
         self._under_way: Mapping[str, int] = {}
         self.promise = NO_PROMISE
         """Of the last plan."""
-        self.seconds: Counter[str] = Counter()
+        self.seconds: defaultdict[str, float] = defaultdict(float)
         """Spent by what."""
         self._turn, self._clock = 0, clock
 

@@ -128,8 +128,8 @@ def test_structured_output_is_drafted(tmp_path: Path) -> None:
         for (prompt, _), grammar in zip(REQUESTS, grammars * 3, strict=False)
     ]
     model, texts = models.tiny_llama(), tmp_path / "texts.json"
-    arms = {
-        "bare": {"speculate": "off"},
+    arms: dict[str, dict[str, Any]] = {
+        **BARE,
         "lookup": {"speculate": prophet(texts)},
         "draft model": {"speculate": prophet(texts), "drafter": str(model)},
     }
@@ -163,22 +163,6 @@ def test_features_of_requests() -> None:
     assert composed["ends"] == bare["ends"]
     assert composed["report"]["failures"] == 0
     assert all(count > 0 for count in composed["report"]["accepted_tokens"].values())
-
-
-def test_lora_adapters(tmp_path: Path) -> None:
-    """Every other request has an adapter, and the drafter is without."""
-    model, texts = models.varied_llama(), tmp_path / "texts.json"
-    adapter = {"lora": str(models.lora_adapter(model))}
-    requests = [(prompt, adapter if place % 2 else {}) for place, (prompt, _) in enumerate(REQUESTS)]
-    asked = {"speculate": prophet(texts), "drafter": str(models.noisy_llama())}
-    arms = {"bare": {"speculate": "off", "enable_lora": True}, "composed": {"enable_lora": True, **asked}}
-    results = run(model, requests, arms, texts)
-    bare, plain = results["bare"]["texts"], run(model, REQUESTS, BARE)["bare"]["texts"]
-    same = [ours == theirs for ours, theirs in zip(bare, plain, strict=True)]
-    assert not any(same[1::2])
-    assert results["composed"]["texts"] == bare
-    assert results["composed"]["report"]["failures"] == 0
-    assert results["composed"]["report"]["accepted_tokens"]["prophet"] > 0
 
 
 @pytest.mark.alone

@@ -118,10 +118,9 @@ def with_mtp_layer() -> Path:
     return _built("varied-mtp", _write_with_mtp_layer)
 
 
-def lora_adapter(target: Path | None = None) -> Path:
-    """Return a random LoRA adapter for a model, by default SmolLM2."""
-    of = target or smollm2()
-    return _built(f"{of.name}-lora", lambda f: _write_lora_adapter(f, of), marker="adapter_config.json")
+def lora_adapter() -> Path:
+    """Return a random LoRA adapter for SmolLM2."""
+    return _built("smollm2-lora", _write_lora_adapter, marker="adapter_config.json")
 
 
 MODELS: dict[str, Callable[[], Path]] = {
@@ -396,11 +395,11 @@ def _write_mlp_speculator(folder: Path, target: Path, tied: bool) -> None:
     (folder / "config.json").write_text(json.dumps(settings, indent=2))
 
 
-def _write_lora_adapter(folder: Path, target: Path) -> None:
+def _write_lora_adapter(folder: Path) -> None:
     import torch
     from safetensors.torch import save_file
 
-    config = json.loads((target / "config.json").read_text())
+    config = _target_config()
     hidden, rank = config["hidden_size"], 8
     torch.manual_seed(0)
     weights = {}

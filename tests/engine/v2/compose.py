@@ -2,9 +2,8 @@
 they wrote and what was drafted.
 
 A program of its own because its environment holds from its start (`slipstream.testing.v2`). A request is a
-prompt and what is special about its sampling, or its LoRA adapter (`lora`, a folder); an arm is the arguments
-of `slipstream.LLM`, and `rounds` and `sampling`. What an arm named bare writes is kept in the file `texts`,
-for arms after it.
+prompt and what is special about its sampling; an arm is the arguments of `slipstream.LLM`, and `rounds` and
+`sampling`. What an arm named bare writes is kept in the file `texts`, for arms after it.
 """
 
 import gc
@@ -12,8 +11,6 @@ import json
 import sys
 from pathlib import Path
 from typing import Any
-
-from vllm.lora.request import LoRARequest
 
 import slipstream
 from engine.runs import sampling_of
@@ -34,16 +31,8 @@ def run(model: str, requests: list[tuple[Any, dict[str, Any]]], arm: dict[str, A
     assert config.scheduler_config.async_scheduling
     parameters = {"temperature": 0.0, "max_tokens": 24, "ignore_eos": True, "detokenize": False} | sampling
     prompts = [prompt if isinstance(prompt, str) else {"prompt_token_ids": prompt} for prompt, _ in requests]
-    adapters = [LoRARequest(s["lora"], 1, s["lora"]) if "lora" in s else None for _, s in requests]
-    samplings = [
-        sampling_of({**parameters, **{what: value for what, value in special.items() if what != "lora"}})
-        for _, special in requests
-    ]
-    outputs = [
-        output
-        for _ in range(rounds)
-        for output in llm.generate(prompts, samplings, lora_request=adapters, use_tqdm=False)
-    ]
+    samplings = [sampling_of({**parameters, **special}) for _, special in requests]
+    outputs = [o for _ in range(rounds) for o in llm.generate(prompts, samplings, use_tqdm=False)]
     counted = {metric.name: getattr(metric, "value", 0) for metric in llm.get_metrics()}
     report = {} if arm.get("speculate") == "off" or "native" in str(arm) else slipstream.drafting_report(llm)
     result = {

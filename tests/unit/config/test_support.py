@@ -19,6 +19,7 @@ OFF: dict[str, dict[str, Any]] = {
     "external_launcher": {"distributed_executor_backend": "external_launcher"},
     "prefill context parallelism": {"prefill_context_parallel_size": 2},
     "enable_dbo": {"enable_dbo": True},
+    "enable_lora": {"enable_lora": True},
     "watermarking": {"watermark_config": {"algorithm": "gumbel"}},
 }
 
