@@ -16,6 +16,7 @@ FLAGS = (
     "--enforce-eager", "--dtype", "float32", "--max-model-len", "256", "--max-num-seqs", "4",
     "--host", "127.0.0.1", "--served-model-name", "m",
 )  # fmt: skip
+COMPOSED = '{"mode": "fixed", "num_draft_tokens": 3, "ngram": {}, "suffix": {}}'
 PROMPTS = ["one two one two one", "a b c a b c a", "The quick brown fox"]
 
 
@@ -51,7 +52,7 @@ def test_it_speculates_and_writes_the_same(
     tiny_llama: str, tmp_path: Path, bare: list[str], api_servers: str
 ) -> None:
     flags = ("--api-server-count", api_servers)
-    with plain_server(tiny_llama, tmp_path, *flags, SLIPSTREAM="fixed:3") as server:
+    with plain_server(tiny_llama, tmp_path, *flags, SLIPSTREAM=COMPOSED) as server:
         assert write(server) == bare
         assert "ngram" in server.get("/v1/slipstream/plan")
         time.sleep(3 * SECONDS)

