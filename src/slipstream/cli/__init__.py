@@ -13,6 +13,7 @@ from slipstream.cli.pair import pair
 from slipstream.cli.predict import predict
 from slipstream.cli.replay import replay
 from slipstream.cli.serve import serve
+from slipstream.cli.top import top
 from slipstream.cli.train import train
 from slipstream.cli.tune import tune
 from slipstream.cli.verify import verify
@@ -34,6 +35,7 @@ app.command(context_settings={**PASS_THROUGH, "help_option_names": []})(serve)
 app.command(context_settings=PASS_THROUGH, options_metavar=SERVE_OPTIONS)(doctor)
 app.command()(pair)
 app.command()(explain)
+app.command()(top)
 app.command(context_settings=PASS_THROUGH, options_metavar=SERVE_OPTIONS)(bench)
 app.command()(report)
 app.command(context_settings=PASS_THROUGH, options_metavar=SERVE_OPTIONS)(tune)

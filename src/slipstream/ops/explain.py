@@ -43,7 +43,13 @@ def render(report: Mapping[str, Any]) -> Group:
         note = "\nno planner: the number of draft tokens is fixed, or nothing was generated yet"
         return Group(_proposers(report), Text(note, "dim"))
     return Group(
-        _state(planner), Text(), _proposers(report), Text(), _cost(planner), Text(), _plans(planner["plans"])
+        _state(planner),
+        Text(),
+        _proposers(report),
+        Text(),
+        _cost(planner),
+        Text(),
+        plans_table(planner["plans"]),
     )
 
 
@@ -81,14 +87,15 @@ def _proposers(report: Mapping[str, Any]) -> Table:
             str(report["drafts"].get(name, 0)),
             str(tokens),
             f"{accepted / tokens:.0%}" if tokens else "-",
-            _sparkline(by_position) + "  " + " ".join(f"{p:.2f}" for p in by_position[:4]),
+            sparkline(by_position) + "  " + " ".join(f"{p:.2f}" for p in by_position[:4]),
         )
     if not names:
         table.add_row("none has offered anything yet", "", "", "", "")
     return table
 
 
-def _sparkline(shares: Sequence[float]) -> str:
+def sparkline(shares: Sequence[float]) -> str:
+    """Return a character for each share, from empty to full."""
     return "".join(LEVELS[round(share * (len(LEVELS) - 1))] for share in shares)
 
 
@@ -107,15 +114,18 @@ def _cost(planner: Mapping[str, Any]) -> Group:
     return Group(Text(title), table)
 
 
-def _plans(plans: Sequence[Mapping[str, Any]]) -> Table:
-    """Return the last plans; several in a row that say the same in one line."""
+def plans_table(plans: Sequence[Mapping[str, Any]], lines: int | None = None) -> Table:
+    """Return the last plans; several in a row that say the same in one line. At most so many `lines`."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("steps", no_wrap=True)
     for column in ("req", "prompt", "offered", "verified", "tokens", "ms", "bare", "promise"):
         table.add_column(column, justify="right")
     table.add_column("why", overflow="fold")
-    for _, run in groupby(plans, key=lambda plan: (plan["requests"], plan["verified"] > 0, plan["why"])):
-        same = list(run)
+    runs = [
+        list(run)
+        for _, run in groupby(plans, key=lambda plan: (plan["requests"], plan["verified"] > 0, plan["why"]))
+    ]
+    for same in runs if lines is None else runs[-lines:]:
         first, last = same[0]["step"], same[-1]["step"]
 
         def mean(key: str, same: Sequence[Mapping[str, Any]] = same) -> float:
