@@ -133,5 +133,5 @@ def shadow(served: Served, what: str) -> float:
     with served._open("/metrics") as answer:
         lines = answer.read().decode().splitlines()
     return sum(
-        float(line.split()[-1]) for line in lines if line.startswith(f"slipstream:shadow_{what}_total")
+        float(line.split()[-1]) for line in lines if line.startswith(f"slipstream_shadow_{what}_total")
     )

@@ -43,10 +43,10 @@ class Shadow:
         self._number = 0
         self._failures = 0
         self._task: asyncio.Task[None] | None = None
-        self.replayed = Counter("slipstream:shadow_replayed", "Greedy requests written again, unspeculated.")
-        self.differing = Counter("slipstream:shadow_differing", "Of these, how many came out differently.")
+        self.replayed = Counter("slipstream_shadow_replayed", "Greedy requests written again, unspeculated.")
+        self.differing = Counter("slipstream_shadow_differing", "Of these, how many came out differently.")
         self.gap = Histogram(
-            "slipstream:shadow_gap",
+            "slipstream_shadow_gap",
             "Where they differ: log-probability of the best token less that of the second best.",
             buckets=(1e-3, 1e-2, 0.1, 0.5, 1, 2, 4),
         )
