@@ -89,8 +89,7 @@ CONTRACT = (
     Reliance("vllm.v1.engine.core_client:AsyncMPClient.call_utility_async", parameters=("method", "args")),
     # slipstream.engine.server.metrics
     Reliance(
-        "vllm.v1.engine.core_client:AsyncMPClient._call_utility_async",
-        parameters=("method", "args", "engine"),
+        "vllm.v1.engine.core_client:AsyncMPClient.call_utility_all_async", parameters=("method", "args")
     ),
     Reliance("vllm.exceptions:VLLMValidationError"),
     # slipstream.engine.core.scheduler, .ahead

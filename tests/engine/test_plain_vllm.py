@@ -76,3 +76,20 @@ def test_what_does_not_fit_is_bare_vllm_and_one_warning(tiny_llama: str, bare: d
     found, log = run(tiny_llama, {"SLIPSTREAM": "fixed:no", "SLIPSTREAM_REQUIRED": "1"})
     assert not found
     assert "fixed:no" in log
+
+
+def test_vllms_own_arguments_are_in_place_of_auto(tiny_llama: str, bare: dict[str, Any]) -> None:
+    found, log = run(tiny_llama, {"SLIPSTREAM": "auto"}, spec_method="ngram", spec_tokens=2)
+    assert found, log[-3000:]
+    assert found["texts"] == bare["texts"]
+    assert found["scheduler"] == "slipstream.engine.core.scheduler"
+
+
+def test_what_vllm_refuses_is_bare_vllm(tiny_llama: str, bare: dict[str, Any]) -> None:
+    """With LoRA vLLM wants room for all drafts of all requests in a step."""
+    small = {"enable_lora": True, "max_num_batched_tokens": 16, "enable_chunked_prefill": True}
+    found, log = run(tiny_llama, {"SLIPSTREAM": "auto"}, **small)
+    assert found, log[-3000:]
+    assert found["texts"] == bare["texts"]
+    assert found["scheduler"].startswith("vllm.")
+    assert log.count("Slipstream is off") == 1

@@ -57,16 +57,10 @@ def serve(context: typer.Context) -> None:
 
 def take_own_flags(flags: Sequence[str]) -> tuple[float, str, list[str]]:
     """Return (what --shadow says, what --trace says, the other flags)."""
-    from slipstream.errors import ConfigError
+    from slipstream.engine.settings import read_share
 
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--shadow", default="0")
     parser.add_argument("--trace", default="")
     given, rest = parser.parse_known_args(flags)
-    try:
-        share = float(given.shadow)
-    except ValueError:
-        share = -1.0
-    if not 0 <= share <= 1:
-        raise ConfigError(f"--shadow {given.shadow}: write the share of requests to check, as 0.01")
-    return share, given.trace, rest
+    return read_share("--shadow", given.shadow), given.trace, rest

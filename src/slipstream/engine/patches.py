@@ -105,7 +105,10 @@ def why_not_patched(symbol: str, parameters: tuple[str, ...]) -> str:
     return f"{symbol} takes ({', '.join(takes)}), not ({', '.join(parameters)})"
 
 
-@replaces("vllm.engine.arg_utils:EngineArgs.create_engine_config", "self", "usage_context", "headless")
+@replaces(
+    "vllm.engine.arg_utils:EngineArgs.create_engine_config", "self", "usage_context", "headless",
+    required=True,
+)  # fmt: skip
 def speculate_by_environment(original: Any) -> Any:
     """Let vLLM speculate as its environment says, however it is started.
 
@@ -116,13 +119,9 @@ def speculate_by_environment(original: Any) -> Any:
     def create_engine_config(self: Any, usage_context: Any = None, headless: bool = False) -> Any:
         if not os.environ.get(SPECULATE_VARIABLE):
             return original(self, usage_context, headless)
-        from slipstream.engine.launch.plain_vllm import complete_arguments, report_configuration
+        from slipstream.engine.launch.plain_vllm import configure
 
-        is_ours = complete_arguments(self, usage_context)
-        vllm_config = original(self, usage_context, headless)
-        if is_ours:
-            report_configuration(vllm_config)
-        return vllm_config
+        return configure(self, usage_context, lambda: original(self, usage_context, headless))
 
     return create_engine_config
 

@@ -5,11 +5,17 @@ import os
 
 SPECULATE_VARIABLE = "SLIPSTREAM"
 """Environment: how vLLM speculates: auto, off, fixed:K, a file, or JSON. Unset: nothing is done."""
+REQUIRED_VARIABLE = "SLIPSTREAM_REQUIRED"
+"""Environment: do not start if the set-up does not work, rather than start vLLM as if we were not there."""
 SCHEDULER_STEPS_VARIABLE = "SLIPSTREAM_SCHEDULER_STEPS"  # the file that a timed scheduler writes
 
 
+def is_required() -> bool:
+    return os.environ.get(REQUIRED_VARIABLE, "0") not in ("", "0")
+
+
 def register() -> None:
-    """Prepare this process, if vLLM is to speculate. Nothing is raised: vLLM would not start."""
+    """Prepare this process, if vLLM is to speculate. What is raised here ends vLLM."""
     if not os.environ.get(SPECULATE_VARIABLE):
         return
     try:
@@ -22,4 +28,6 @@ def register() -> None:
 
             write_step_times()
     except Exception:
+        if is_required():
+            raise
         logging.getLogger("vllm.slipstream").exception("Slipstream is off: its plugin could not be loaded")

@@ -4,9 +4,22 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
+from slipstream.errors import ConfigError
+
 KEY = "slipstream"
 TRACE_VARIABLE = "SLIPSTREAM_TRACE"  # the file that a trace of the run goes to
 SHADOW_VARIABLE = "SLIPSTREAM_SHADOW"  # the share of greedy requests that the server writes again
+
+
+def read_share(name: str, text: str) -> float:
+    """Return a share between 0 and 1, of an option of this name; nothing is 0."""
+    try:
+        share = float(text or 0)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise ConfigError(f"{name} {text}: write the share of requests to check, as 0.01")
+    return share
 
 
 @dataclass(frozen=True)

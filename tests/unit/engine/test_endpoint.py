@@ -20,8 +20,6 @@ KEY = {"Authorization": "Bearer secret"}
 
 
 class Engine:
-    client_index = 1  # the first of several API servers exports metrics
-
     def __init__(self, report: dict[str, Any] | None) -> None:
         self.report = report
         self.asked = 0
@@ -39,7 +37,8 @@ def client(engine: Engine) -> TestClient:
     app.add_middleware(AuthenticationMiddleware, tokens=["secret"])
     plan = PlanEndpoint()
     plan.attach_router(app)
-    asyncio.run(plan.init_state(SimpleNamespace(engine_core=engine), app.state, None))
+    config = SimpleNamespace(additional_config={})
+    asyncio.run(plan.init_state(SimpleNamespace(engine_core=engine, vllm_config=config), app.state, None))
     return TestClient(app)
 
 

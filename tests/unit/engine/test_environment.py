@@ -7,7 +7,12 @@ import pytest
 from slipstream.config import Ngram
 from slipstream.config.resolve import ResolvedSpeculation
 from slipstream.engine.launch import environment
-from slipstream.engine.launch.environment import cpu_environment, with_variables
+from slipstream.engine.launch.environment import (
+    cpu_environment,
+    restore,
+    set_variables,
+    with_variables,
+)
 
 NGRAM = ResolvedSpeculation("ngram", "", num_draft_tokens=3, ngram=Ngram())
 OFF = ResolvedSpeculation(None, "")
@@ -76,8 +81,20 @@ def test_more_ranks_than_cores() -> None:
 
 def test_the_environment_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KEPT", "before")
+    monkeypatch.setenv("CHANGED", "before")
     with with_variables({"KEPT": "during", "NEW": "1"}):
         assert (os.environ["KEPT"], os.environ["NEW"]) == ("during", "1")
-        os.environ["LATER"] = "1"
-    assert os.environ["KEPT"] == "before"
-    assert not {"NEW", "LATER"} & os.environ.keys()
+        set_variables({"FOR_ENGINES": "1", "CHANGED": "ours"})
+        os.environ["CHANGED"] = "by another"
+        os.environ["ANOTHERS"] = "1"
+    assert (os.environ["KEPT"], os.environ["CHANGED"]) == ("before", "by another")
+    assert not {"NEW", "FOR_ENGINES"} & os.environ.keys()
+    assert os.environ.pop("ANOTHERS") == "1"
+
+
+def test_a_second_engine_does_not_take_ours_for_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("VLLM_CPU_OMP_THREADS_BIND", raising=False)
+    set_variables({"VLLM_CPU_OMP_THREADS_BIND": "0,1"})
+    set_variables({"VLLM_CPU_OMP_THREADS_BIND": "0"})
+    restore()
+    assert "VLLM_CPU_OMP_THREADS_BIND" not in os.environ

@@ -71,16 +71,45 @@ def cpu_environment(choice: ResolvedSpeculation, ranks: int, environ: Mapping[st
     return Environment(variables, done, missing)
 
 
+_set: dict[str, tuple[str, str | None]] = {}
+"""What was set in this process for its engines, and what was there before."""
+
+
+def set_variables(variables: Mapping[str, str]) -> None:
+    """Set variables for the processes that start from here on. Those that do not inherit them, as Ray's, are
+    slower on CPU."""
+    for name, value in variables.items():
+        _, before = _set.get(name, ("", os.environ.get(name)))
+        _set[name] = value, before
+        os.environ[name] = value
+
+
+def restore() -> None:
+    """Put back what was set, unless somebody has changed it since."""
+    for name, (value, before) in _set.items():
+        if os.environ.get(name) == value:
+            _put(name, before)
+    _set.clear()
+
+
 @contextmanager
 def with_variables(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set these variables in `os.environ`; afterwards all of it is as it was."""
-    before = dict(os.environ)
+    """Set these variables for a while; what is set for engines meanwhile is put back with them."""
+    before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
         yield
     finally:
-        os.environ.clear()
-        os.environ.update(before)
+        restore()
+        for name, value in before.items():
+            _put(name, value)
+
+
+def _put(name: str, value: str | None) -> None:
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value
 
 
 def _preload(

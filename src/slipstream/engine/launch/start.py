@@ -1,6 +1,7 @@
 """Starting vLLM with speculation: the offline engine and the OpenAI-compatible server. Both are plain vLLM,
 which is told by its environment how to speculate (`plain_vllm`)."""
 
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 from slipstream.config import Deployment, SpeculationConfig
 from slipstream.config.deployment import read_config_file
 from slipstream.engine.launch.environment import with_variables
-from slipstream.engine.launch.plain_vllm import REQUIRED_VARIABLE
 from slipstream.engine.launch.startup_report import report_notes
-from slipstream.engine.plugin import SPECULATE_VARIABLE, register
+from slipstream.engine.plugin import REQUIRED_VARIABLE, SPECULATE_VARIABLE, register
 from slipstream.engine.settings import SHADOW_VARIABLE, TRACE_VARIABLE
 from slipstream.ops.doctor import examine
 
@@ -23,7 +23,7 @@ def start_llm(
     deployment: Deployment, config: SpeculationConfig, arguments: Mapping[str, Any], notes: Sequence[str]
 ) -> "LLM":
     """Return a running `vllm.LLM`."""
-    with _speculating(deployment, config, notes):
+    with _speculating(deployment, config, notes, {}):
         from vllm import LLM
 
         # vLLM's LLM drops its statistics by default, and `get_metrics` would fail.
@@ -41,21 +41,23 @@ def start_server(
     """Run `vllm serve` in this process; returns when the server stops. The share `shadow` of its greedy
     requests is written again without speculation, and compared; a `trace` of the run, as numbers, goes to
     that file."""
-    with _speculating(deployment, config, notes):
-        os.environ[SHADOW_VARIABLE] = str(shadow)
-        if trace:
-            os.environ[TRACE_VARIABLE] = os.path.abspath(trace)
+    variables = {SHADOW_VARIABLE: str(shadow)}
+    if trace:
+        variables[TRACE_VARIABLE] = os.path.abspath(trace)
+    with _speculating(deployment, config, notes, variables):
         _vllm_serve(server_flags(flags))
 
 
 @contextmanager
-def _speculating(deployment: Deployment, config: SpeculationConfig, notes: Sequence[str]) -> Iterator[None]:
+def _speculating(
+    deployment: Deployment, config: SpeculationConfig, notes: Sequence[str], variables: Mapping[str, str]
+) -> Iterator[None]:
     """Let a vLLM that is started meanwhile speculate so. What does not work is refused before it is imported,
     which takes seconds."""
     examine(deployment, config).require_sound()
     report_notes(notes)
-    asked = config.model_dump_json(exclude_defaults=True)
-    with with_variables({SPECULATE_VARIABLE: asked, REQUIRED_VARIABLE: "1"}):
+    asked = json.dumps(config.model_dump(exclude_defaults=True))
+    with with_variables({**variables, SPECULATE_VARIABLE: asked, REQUIRED_VARIABLE: "1"}):
         register()
         yield
 

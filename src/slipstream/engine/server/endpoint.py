@@ -5,6 +5,7 @@ Under /v1, because vLLM's API key guards what is there and nothing else.
 """
 
 import asyncio
+import logging
 import os
 import time
 from collections.abc import Awaitable, Callable
@@ -15,8 +16,10 @@ from starlette.requests import Request
 
 from slipstream.engine.server.metrics import Exporter, export_for_ever
 from slipstream.engine.server.shadow import Shadow
-from slipstream.engine.settings import SHADOW_VARIABLE
+from slipstream.engine.settings import KEY, SHADOW_VARIABLE, read_share
 from slipstream.ops.explain import PATH
+
+logger = logging.getLogger("vllm.slipstream")
 
 REPORT_SECONDS = 1.0  # between two reports, which the engine writes between two steps
 
@@ -62,8 +65,16 @@ class PlanEndpoint:
             return report
 
         state.slipstream_reports = Reports(ask)
-        if engine_client.engine_core.client_index == 0 and await ask():
-            exporter = Exporter(engine_client.vllm_config.model_config.served_model_name)
+        try:
+            self._watch(engine_client, state)
+        except Exception:
+            logger.exception("no metrics of drafting, and nothing is written again to be compared")
+
+    def _watch(self, engine_client: Any, state: Any) -> None:
+        """Export what the engines count, in one of the API servers; and start the canary."""
+        config = engine_client.vllm_config
+        if KEY in (config.additional_config or {}) and engine_client.engine_core.client_index == 0:
+            exporter = Exporter(config.model_config.served_model_name)
             state.slipstream_exporter = asyncio.create_task(export_for_ever(engine_client, exporter))
-        if share := float(os.environ.get(SHADOW_VARIABLE, 0)):
+        if share := read_share(SHADOW_VARIABLE, os.environ.get(SHADOW_VARIABLE, "")):
             engine_client.generate = Shadow(engine_client, share).generate

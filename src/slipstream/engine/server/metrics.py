@@ -14,6 +14,7 @@ import prometheus_client
 from prometheus_client.registry import Collector
 
 SECONDS = 1.0  # between two questions
+MOST_SECONDS = 60.0  # after failures
 LABELS = ("model_name", "engine")
 BUDGET_BUCKETS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
@@ -179,28 +180,20 @@ def _collector(metric: Metric, registry: Any) -> Collector:
 
 
 async def export_for_ever(engine_client: Any, exporter: Exporter) -> None:
-    """Ask all engines every second. What fails is logged once, and asked again."""
-    failed = False
+    """Ask all engines every second. After a failure, of which the first is logged, ever less often."""
+    seconds = SECONDS
     while True:
-        await asyncio.sleep(SECONDS)
+        await asyncio.sleep(seconds)
+        engine_core = engine_client.engine_core
         try:
-            for engine, counts in await ask_engines(engine_client.engine_core, "drafting_counts"):
-                exporter.export(engine, counts)
+            answers = await engine_core.call_utility_all_async("drafting_counts")
+            for rank, counts in zip(engine_core.engine_ranks_managed, answers, strict=True):
+                exporter.export(str(rank), counts)
+            seconds = SECONDS
         except Exception:
-            if not failed:
-                logger.exception("the engines could not be asked for metrics of drafting; said once")
-            failed = True
-
-
-async def ask_engines(engine_core: Any, method: str) -> list[tuple[str, Any]]:
-    """Return what each engine answers, by its index."""
-    engines = engine_core.core_engines
-    answers = await asyncio.gather(
-        *(engine_core._call_utility_async(method, engine=engine) for engine in engines)
-    )
-    return [
-        (str(rank), answer) for rank, answer in zip(engine_core.engine_ranks_managed, answers, strict=True)
-    ]
+            if seconds == SECONDS:
+                logger.exception("the engines could not be asked for what they count")
+            seconds = min(2 * seconds, MOST_SECONDS)
 
 
 def reference() -> str:
