@@ -176,7 +176,7 @@ class SpeculationLoop:
                 requested[request.id] = request.requested
                 selected.append(request)
             elif request.requested == AUTO and not paused:
-                empty = request.empty_lookups >= THRESHOLDS.max_empty_lookups
+                empty = request.empty_lookups >= THRESHOLDS.max_empty_lookups and request.grammar is None
                 (others if empty else selected).append(request)
         self.state = StepState(step, requested, outlook, priority, queue)
         most = MAX_LOOKUPS
@@ -206,7 +206,8 @@ class SpeculationLoop:
                 if request.id in self.composer:
                     self.composer.forget(request.id)
                 request.num_observed, request.observed_prompt = 0, request.num_prompt_tokens
-                self.composer.start(RequestInfo(request.id, request.num_prompt_tokens, request.tenant))
+                info = RequestInfo(request.id, request.num_prompt_tokens, request.tenant, request.grammar)
+                self.composer.start(info)
             if new := request.tokens[request.num_observed : request.num_observed + room]:
                 self.composer.observe(request.id, new)
                 room -= len(new)

@@ -6,8 +6,12 @@ a stand-in that asks them.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from slipstream.drafting.grammar import GrammarState
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,8 @@ class RequestInfo:
     num_prompt_tokens: int
     tenant: str | None = None
     """Requests of the same tenant may draft from each other's text; None: from nobody else's."""
+    grammar: "Callable[[], GrammarState | None] | None" = None
+    """Gives a copy of the state of its grammar at the end of its text, if it has one."""
 
 
 class Proposer(ABC):
@@ -57,6 +63,10 @@ class Proposer(ABC):
     @abstractmethod
     def forget(self, request_id: str) -> None:
         """Drop what is kept of a request that has ended."""
+
+    def propose_after(self, request_id: str, tokens: Sequence[int], max_tokens: int) -> Draft:
+        """Return a draft for the request as if these tokens stood at the end of its text already."""
+        return NO_DRAFT
 
     def shared_text(self) -> Mapping[str, int] | None:
         """Return how many `tokens` of finished requests it keeps for others to draft from, how often it

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.drafting.base import Draft, Proposer, RequestInfo, common_prefix
+from slipstream.drafting.base import NO_DRAFT, Draft, Proposer, RequestInfo, common_prefix
 from slipstream.drafting.calibration import Calibration, Record, Survival
 from slipstream.drafting.faults import DRAFTER_STALL_SECONDS, STALL_SECONDS, Faults, is_survival, problem_of
+from slipstream.drafting.grammar import GrammarProposer
 from slipstream.drafting.tally import Tally
 
 
@@ -88,7 +89,8 @@ class Composer:
     def __init__(self, proposers: Sequence[Proposer], vocab_size: int, steps_under_way: int = 0) -> None:
         """Take how many steps are under way when drafts are made: with asynchronous scheduling one."""
         self._all = list(proposers)
-        self._free = [proposer for proposer in proposers if proposer.free]
+        self._grammar = next((p for p in proposers if isinstance(p, GrammarProposer)), None)
+        self._free = [proposer for proposer in proposers if proposer.free and proposer is not self._grammar]
         self.drafters = [proposer for proposer in proposers if not proposer.free]
         self._vocab_size = vocab_size
         self.steps_under_way = steps_under_way
@@ -144,7 +146,31 @@ class Composer:
         offers: dict[str, Offer] = {}
         for proposer in self._free:
             self.ask(proposer, wanted, offers)
+        if self._grammar is not None:
+            self._extend_by_grammar(self._grammar, wanted, offers)
         return offers
+
+    def _extend_by_grammar(
+        self, grammar: GrammarProposer, wanted: Mapping[str, int], offers: dict[str, Offer]
+    ) -> None:
+        """Let the offers for requests with a grammar be cut where it forbids a token, and be extended by what
+        it forces."""
+        governed = {request: most for request, most in wanted.items() if grammar.governs(request)}
+        if not governed:
+            return
+        drafts = {request: Draft(offer.tokens, offer.survival) for request, offer in offers.items()}
+        for request in governed:
+            offers.pop(request, None)
+        self.ask(grammar, governed, offers, lambda wanted: grammar.extend(wanted, drafts, self._go_on))
+
+    def _go_on(self, request_id: str, tokens: Sequence[int], max_tokens: int) -> Draft:
+        """Return what is most expected after these further tokens of the request."""
+        drafts = [
+            proposer.propose_after(request_id, tokens, max_tokens)
+            for proposer in self._free
+            if self.faults.allows(proposer.name, request_id)
+        ]
+        return max(drafts, key=lambda draft: sum(draft.survival), default=NO_DRAFT)
 
     def correct(self, offers: dict[str, Offer]) -> None:
         """Correct the survival of offers by how often such were accepted: they were taken for being the best
@@ -217,9 +243,16 @@ class Composer:
     def _factors(self, proposer: str, requests: Iterable[str]) -> NDArray[np.float64]:
         return np.array([self._running[request].records[proposer].factor for request in requests])
 
-    def ask(self, proposer: Proposer, wanted: Mapping[str, int], offers: dict[str, Offer]) -> None:
+    def ask(
+        self,
+        proposer: Proposer,
+        wanted: Mapping[str, int],
+        offers: dict[str, Offer],
+        propose: Callable[[Mapping[str, int]], Mapping[str, Draft]] | None = None,
+    ) -> None:
         """Ask the proposer, and put its draft among the offers where it is expected to bring more."""
-        drafts = {r: draft for r, draft in self._sound_drafts(proposer, wanted).items() if len(draft.tokens)}
+        found = self._sound_drafts(proposer, wanted, propose or proposer.propose)
+        drafts = {request: draft for request, draft in found.items() if len(draft.tokens)}
         if not drafts:
             return
         stated = _matrix([draft.survival for draft in drafts.values()])
@@ -235,7 +268,12 @@ class Composer:
             if theirs is None or sum(ours) > sum(theirs.survival):
                 offers[request_id] = Offer(proposer.name, draft.tokens, ours)
 
-    def _sound_drafts(self, proposer: Proposer, wanted: Mapping[str, int]) -> dict[str, Draft]:
+    def _sound_drafts(
+        self,
+        proposer: Proposer,
+        wanted: Mapping[str, int],
+        propose: Callable[[Mapping[str, int]], Mapping[str, Draft]],
+    ) -> dict[str, Draft]:
         """Return the proposer's drafts that are sound. A free proposer that fails is asked again for each
         request alone, so that only those for which it fails are left without."""
         name = proposer.name
@@ -244,11 +282,11 @@ class Composer:
             return {}
         begun = time.perf_counter()
         try:
-            drafts = dict(proposer.propose(wanted))
+            drafts = dict(propose(wanted))
         except Exception as error:
             if proposer.free and len(wanted) > 1:
                 alone = [
-                    self._sound_drafts(proposer, {request: max_tokens})
+                    self._sound_drafts(proposer, {request: max_tokens}, propose)
                     for request, max_tokens in wanted.items()
                 ]
                 return {request: draft for drafts in alone for request, draft in drafts.items()}

@@ -34,5 +34,9 @@ class NgramProposer(Proposer):
                 drafts[request_id] = Draft(tokens.tolist(), [right ** (j + 1) for j in range(max_tokens)])
         return drafts
 
+    def propose_after(self, request_id: str, tokens: Sequence[int], max_tokens: int) -> Draft:
+        found, survival = self._texts[request_id].indexed().continuation_after(tokens, max_tokens, 1.0)
+        return Draft(found.tolist(), survival.tolist())
+
     def forget(self, request_id: str) -> None:
         self._texts.pop(request_id, None)

@@ -1,7 +1,9 @@
 """Running requests, as an engine describes them to the speculation loop."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+from slipstream.drafting.grammar import GrammarState
 
 AUTO = -1
 OFF = 0
@@ -12,6 +14,7 @@ class RunningRequest(ABC):
 
     __slots__ = (
         "empty_lookups",
+        "grammar",
         "id",
         "num_observed",
         "observed_prompt",
@@ -26,6 +29,8 @@ class RunningRequest(ABC):
         self.requested = requested
         """Draft tokens per step that it asks for; or AUTO, or OFF."""
         self.tenant = tenant
+        self.grammar: Callable[[], GrammarState | None] | None = None
+        """Gives a copy of the state of its grammar, if it has one."""
         self.priority = 0
         """vLLM's: the lower, the more urgent."""
         self.num_observed = 0  # tokens that the proposers have been told

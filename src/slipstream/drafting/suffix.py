@@ -145,6 +145,11 @@ class SuffixProposer(Proposer):
                 drafts[request_id] = Draft(tokens.tolist(), survival.tolist())
         return drafts
 
+    def propose_after(self, request_id: str, tokens: Sequence[int], max_tokens: int) -> Draft:
+        text = self._running[request_id].text.indexed()
+        found, survival = text.continuation_after(tokens, max_tokens, self._per_matched_token)
+        return Draft(found.tolist(), survival.tolist())
+
     def shared_text(self) -> Mapping[str, int] | None:
         if self._shared is None:
             return None

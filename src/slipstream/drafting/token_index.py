@@ -79,6 +79,23 @@ class TokenIndex:
         )
         return draft[:count], length
 
+    def continuation_after(
+        self, further: Sequence[int], max_tokens: int, per_matched_token: float
+    ) -> tuple[Ints, NDArray[np.float64]]:
+        """Return what most often followed the end of this text and these `further` tokens, in this text."""
+        query = np.empty(LONGEST_MATCH, np.int32)
+        end = np.concatenate([self.array(self.end - LONGEST_MATCH), np.asarray(further, np.int32)])
+        length = min(len(end), LONGEST_MATCH)
+        query[:length] = end[len(end) - length :]
+        draft = np.empty(max_tokens, np.int32)
+        survival = np.empty(max_tokens, np.float64)
+        count = kernels.likely_continuation(
+            query, length, 0, False,
+            self.tokens, self.back, self.head, self.end, self.oldest, self.order,
+            per_matched_token, draft, survival,
+        )  # fmt: skip
+        return draft[:count], survival[:count]
+
     def likely_continuation(
         self, source: "TokenIndex", max_tokens: int, per_matched_token: float
     ) -> tuple[Ints, NDArray[np.float64]]:

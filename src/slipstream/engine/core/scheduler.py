@@ -17,8 +17,10 @@ from vllm.v1.outputs import DraftTokenIds
 
 from slipstream.drafting.base import Draft, Proposer
 from slipstream.drafting.composer import Composer
+from slipstream.drafting.grammar import GrammarProposer
 from slipstream.drafting.registry import make_proposer
 from slipstream.drafting.requests import AUTO, RunningRequest
+from slipstream.engine.core.grammar_state import EngineTokenizer, grammar_of
 from slipstream.engine.core.request_options import requested_draft_tokens
 from slipstream.engine.core.step_stats import StepStats, StepTimer, logger, prior_survival
 from slipstream.engine.patches import draft_after_every_step, expose_scheduler_report
@@ -73,6 +75,7 @@ class VllmRequest(RunningRequest):
     def __init__(self, request: Any, scheduler: "Scheduler") -> None:
         super().__init__(request.request_id, tenant=_tenant(request, scheduler.share))
         self._request = request
+        self.grammar = grammar_of(request, scheduler.structured_output_manager)
         self._sampling: Any = None
         self._max_model_len = scheduler.max_model_len
         self.update(scheduler)
@@ -129,6 +132,8 @@ class Scheduler(StepStats, VllmScheduler):
         if not settings.composes:
             return
         proposers = [make_proposer(name, dict(options)) for name, options in settings.free.items()]
+        if not self.vllm_config.model_config.skip_tokenizer_init:
+            proposers.append(GrammarProposer(EngineTokenizer(self.structured_output_manager)))
         if settings.drafter and not self.steps_under_way:
             self._drafter = WorkerDrafter(settings.drafter)
             proposers.append(self._drafter)

@@ -1,0 +1,223 @@
+"""Drafts that a request's grammar forces: in JSON of a schema the keys, the punctuation, the rest of an enum.
+
+What is forced is known as text; the model writes it in tokens, and most grammars leave whitespace free. So the
+draft is what the tokenizer makes of the forced text, joined to the text so far, with the whitespace that the
+request has used before. Between forced parts other proposers' drafts stand, cut where the grammar forbids a
+token. How often each kind of token is right is learnt. Exactness does not rest on any of it: vLLM applies the
+grammar at every verified position.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from slipstream.drafting.base import NO_DRAFT, Draft, Proposer, RequestInfo
+from slipstream.drafting.json_style import Habits, JsonStyle
+
+FORCED, STYLE, EDGE, LOOKUP = "forced", "style", "edge", "lookup"
+PRIOR = {FORCED: (9.0, 10.0), STYLE: (3.0, 4.0), EDGE: (3.0, 4.0)}
+"""Tokens that were right, of so many, before any has been seen."""
+MEMORY = 500.0  # tokens
+TAIL = 6  # tokens of the text with which forced text is tokenized
+MOST_PARTS = 8  # of a draft, forced and looked up in turn
+MOST_FORCED = 256  # characters at once
+
+
+class GrammarState(Protocol):
+    """The state of a grammar at some place of a text. It is a copy: what is done to it changes no request."""
+
+    def copy(self) -> "GrammarState": ...
+
+    def forced_text(self) -> str:
+        """Return the text that must follow; empty if there is a choice."""
+        ...
+
+    def accept_text(self, text: str) -> bool: ...
+
+    def accept_token(self, token: int) -> bool: ...
+
+
+class Tokenizer(Protocol):
+    def encode(self, text: str) -> list[int]: ...
+
+    def decode(self, tokens: Sequence[int]) -> str: ...
+
+
+Continue = Callable[[str, Sequence[int], int], Draft]
+"""What others would draft for a request after these further tokens, at most so many."""
+
+
+@dataclass
+class _Running:
+    state: Callable[[], GrammarState | None]
+    style: JsonStyle
+    prompt_left: int
+    tail: list[int] = field(default_factory=list)
+    """The last tokens of its text."""
+    drafted: list[int] = field(default_factory=list)
+    """The draft at the end of its text as it is, and the kind of each of its tokens."""
+    kinds: list[str] = field(default_factory=list)
+
+
+class GrammarProposer(Proposer):
+    name = "grammar"
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._habits = Habits()
+        self._running: dict[str, _Running] = {}
+        self._right = {kind: list(prior) for kind, prior in PRIOR.items()}
+        self.tokens_forced = 0
+        """Of drafts that were offered."""
+
+    def start(self, request: RequestInfo) -> None:
+        if request.grammar is not None:
+            style = JsonStyle(self._habits)
+            self._running[request.id] = _Running(request.grammar, style, request.num_prompt_tokens)
+
+    def observe(self, request_id: str, tokens: Sequence[int]) -> None:
+        running = self._running.get(request_id)
+        if running is None:
+            return
+        skipped = min(running.prompt_left, len(tokens))
+        running.prompt_left -= skipped
+        running.tail = [*running.tail, *tokens][-TAIL:]
+        if skipped < len(tokens):
+            self._learn(running, tokens[skipped:])
+            running.style.append(self._tokenizer.decode(tokens[skipped:]))
+        running.drafted, running.kinds = [], []
+
+    def forget(self, request_id: str) -> None:
+        self._running.pop(request_id, None)
+
+    def governs(self, request_id: str) -> bool:
+        """Return whether the request has a grammar."""
+        return request_id in self._running
+
+    def propose(self, wanted: Mapping[str, int]) -> dict[str, Draft]:
+        return self.extend(wanted, {}, lambda request_id, tokens, max_tokens: NO_DRAFT)
+
+    def extend(
+        self, wanted: Mapping[str, int], offers: Mapping[str, Draft], go_on: Continue
+    ) -> dict[str, Draft]:
+        """Return drafts of what is forced and of what others offer, or would offer later in the text."""
+        drafts = {}
+        for request_id, max_tokens in wanted.items():
+            running = self._running.get(request_id)
+            state = running.state() if running is not None else None
+            if running is None or state is None:
+                continue
+            builder = _Builder(self, running, state, max_tokens)
+            for part in range(MOST_PARTS):
+                if not builder.add_forced():
+                    other = offers.get(request_id, NO_DRAFT) if not part else NO_DRAFT
+                    if not other.tokens:
+                        other = go_on(request_id, builder.tokens, max_tokens - len(builder.tokens))
+                    if not builder.add_lookup(other):
+                        break
+                if len(builder.tokens) >= max_tokens:
+                    break
+            if builder.tokens:
+                running.drafted, running.kinds = builder.tokens, builder.kinds
+                self.tokens_forced += sum(kind != LOOKUP for kind in builder.kinds)
+                drafts[request_id] = Draft(builder.tokens, builder.survival)
+        return drafts
+
+    def right(self, kind: str) -> float:
+        """Return how often a token of this kind is right where all before it are."""
+        right, of = self._right[kind]
+        return right / of
+
+    def _learn(self, running: _Running, written: Sequence[int]) -> None:
+        for token, drafted, kind in zip(written, running.drafted, running.kinds, strict=False):
+            if kind in self._right:
+                counts = self._right[kind]
+                counts[0] += token == drafted
+                counts[1] += 1
+                if counts[1] > MEMORY:
+                    counts[0] *= 0.5
+                    counts[1] *= 0.5
+            if token != drafted:
+                break
+
+
+class _Builder:
+    """Makes a draft, part by part."""
+
+    def __init__(
+        self, proposer: GrammarProposer, running: _Running, state: GrammarState, max_tokens: int
+    ) -> None:
+        self._proposer, self._tokenizer = proposer, proposer._tokenizer
+        self._running, self._state = running, state
+        self._style = running.style.copy()
+        self._max_tokens = max_tokens
+        self.tokens: list[int] = []
+        self.kinds: list[str] = []
+        self.survival: list[float] = []
+
+    def add_forced(self) -> bool:
+        """Add what is forced here, and through whitespace that is free; return whether it is anything."""
+        text, kind = self._forced_text()
+        if not text:
+            return False
+        tokens = self._tokenize(text)
+        added = 0
+        for place, token in enumerate(tokens[: self._max_tokens - len(self.tokens)]):
+            if not self._state.accept_token(token):
+                break
+            # The model may write the last one together with what follows, as one token.
+            of_kind = EDGE if place == len(tokens) - 1 else kind
+            self._add(token, of_kind, self._proposer.right(of_kind))
+            added += 1
+        self._style.append(text, learn=False)
+        return added > 0
+
+    def add_lookup(self, draft: Draft) -> bool:
+        """Add what another proposer drafts, as far as the grammar allows it."""
+        before, added = 1.0, []
+        for token, survival in zip(draft.tokens, draft.survival, strict=False):
+            if len(self.tokens) >= self._max_tokens or not self._state.accept_token(token):
+                break
+            self._add(token, LOOKUP, survival / before if before else 0.0)
+            before = survival
+            added.append(token)
+        if added:
+            self._style.append(self._tokenizer.decode(added), learn=False)
+        return bool(added)
+
+    def _add(self, token: int, kind: str, right: float) -> None:
+        self.tokens.append(token)
+        self.kinds.append(kind)
+        self.survival.append((self.survival[-1] if self.survival else 1.0) * min(right, 1.0))
+
+    def _forced_text(self) -> tuple[str, str]:
+        """Return the text that must follow, if whitespace is as usual, and whether it must be so or the
+        whitespace is guessed."""
+        state, style = self._state.copy(), self._style.copy()
+        text, kind = "", FORCED
+        while len(text) < MOST_FORCED:
+            forced = state.forced_text()
+            if not forced:
+                space = style.next_whitespace()
+                if space is None or (space and not state.accept_text(space)):
+                    break
+                forced = state.forced_text()
+                if not forced:
+                    break
+                kind = STYLE
+                style.append(space, learn=False)
+                text += space
+            if not state.accept_text(forced):
+                break
+            style.append(forced, learn=False)
+            text += forced
+        return text, kind
+
+    def _tokenize(self, text: str) -> list[int]:
+        """Return the tokens that the tokenizer makes of the text where it stands."""
+        before = self._tokenizer.decode([*self._running.tail, *self.tokens][-TAIL:])
+        known = self._tokenizer.encode(before)
+        joined = self._tokenizer.encode(before + text)
+        if joined[: len(known)] == known:
+            return joined[len(known) :]
+        return self._tokenizer.encode(text)

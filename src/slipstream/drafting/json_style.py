@@ -1,0 +1,80 @@
+"""The whitespace of a JSON text as it is written: what stood after each bracket, colon and comma so far."""
+
+from collections import Counter, defaultdict
+
+WHITESPACE = " \t\n\r"
+OPENING, CLOSING = "{[", "}]"
+USUAL = {":": " ", ",": " "}
+"""Before anything has been seen."""
+MOST_KINDS = 64  # of whitespace that are remembered for a sign
+
+
+class Habits:
+    """The whitespace after each sign, counted over all requests: no more is kept of them."""
+
+    def __init__(self) -> None:
+        self._seen: defaultdict[str, Counter[str]] = defaultdict(Counter)
+
+    def learn(self, sign: str, whitespace: str) -> None:
+        seen = self._seen[sign]
+        if whitespace in seen or len(seen) < MOST_KINDS:
+            seen[whitespace] += 1
+
+    def usual(self, sign: str) -> str:
+        if seen := self._seen.get(sign):
+            return seen.most_common(1)[0][0]
+        return USUAL.get(sign, "")
+
+
+class JsonStyle:
+    """Follows a JSON text, and says with what whitespace it will go on."""
+
+    def __init__(self, habits: Habits) -> None:
+        self._habits = habits
+        self._own: dict[tuple[str, int], str] = {}
+        self._sign = ""  # the last character that is no whitespace, outside of strings
+        self._space = ""  # what stands after it
+        self._depth = 0
+        self.in_string = False
+        self._escaped = False
+
+    def copy(self) -> "JsonStyle":
+        """Return one that can be asked what would follow; it teaches this one nothing."""
+        other = JsonStyle(self._habits)
+        other._own = self._own
+        other._sign, other._space, other._depth = self._sign, self._space, self._depth
+        other.in_string, other._escaped = self.in_string, self._escaped
+        return other
+
+    def append(self, text: str, learn: bool = True) -> None:
+        for character in text:
+            if self.in_string:
+                if self._escaped:
+                    self._escaped = False
+                elif character == "\\":
+                    self._escaped = True
+                elif character == '"':
+                    self.in_string = False
+                    self._sign, self._space = '"', ""
+                continue
+            if character in WHITESPACE:
+                self._space += character
+                continue
+            if learn and self._sign:
+                self._own[self._sign, self._depth] = self._space
+                self._habits.learn(self._sign, self._space)
+            self._sign, self._space = character, ""
+            self._depth += (character in OPENING) - (character in CLOSING)
+            self.in_string = character == '"'
+
+    def next_whitespace(self) -> str | None:
+        """Return the whitespace that is still to come before the next sign; None in a string, or if other
+        whitespace has been written than was expected."""
+        if self.in_string:
+            return None
+        expected = self._own.get((self._sign, self._depth))
+        if expected is None:
+            expected = self._habits.usual(self._sign)
+        if not expected.startswith(self._space):
+            return None
+        return expected[len(self._space) :]

@@ -1,0 +1,91 @@
+"""The state of a request's grammar in vLLM, copied, so that a draft can be tried on it (`drafting.grammar`).
+
+vLLM keeps it with the request, in the scheduler's process, at the end of what is known of its text. Of its
+backends xgrammar (the default) and guidance say what is forced; for others nothing is drafted.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from vllm.v1.structured_output.backend_guidance import GuidanceGrammar
+from vllm.v1.structured_output.backend_xgrammar import XgrammarGrammar
+
+from slipstream.drafting.grammar import GrammarState
+
+
+class XgrammarState:
+    def __init__(self, matcher: Any) -> None:
+        self._matcher = matcher
+
+    def copy(self) -> "XgrammarState":
+        return XgrammarState(self._matcher.fork())
+
+    def forced_text(self) -> str:
+        text: str = "" if self._matcher.is_terminated() else self._matcher.find_jump_forward_string()
+        return text
+
+    def accept_text(self, text: str) -> bool:
+        accepted: bool = self._matcher.accept_string(text)
+        return accepted
+
+    def accept_token(self, token: int) -> bool:
+        if self._matcher.is_terminated():
+            return False
+        accepted: bool = self._matcher.accept_token(token)
+        return accepted
+
+
+class GuidanceState:
+    def __init__(self, matcher: Any, tokenizer: Any) -> None:
+        self._matcher, self._tokenizer = matcher, tokenizer
+
+    def copy(self) -> "GuidanceState":
+        return GuidanceState(self._matcher.deep_copy(), self._tokenizer)
+
+    def forced_text(self) -> str:
+        if self._matcher.is_stopped():
+            return ""
+        return str(self._matcher.compute_ff_bytes().decode("utf-8", errors="ignore"))
+
+    def accept_text(self, text: str) -> bool:
+        tokens = self._tokenizer.tokenize_str(text)
+        return bool(self._matcher.try_consume_tokens(tokens) == len(tokens))
+
+    def accept_token(self, token: int) -> bool:
+        return bool(not self._matcher.is_stopped() and self._matcher.try_consume_tokens([token]) == 1)
+
+
+def grammar_of(request: Any, manager: Any) -> Callable[[], GrammarState | None] | None:
+    """Return what gives the state of the request's grammar, and None while nothing is constrained, as the model
+    reasons first; None for a request that has no grammar."""
+    if not request.use_structured_output:
+        return None
+
+    def state() -> GrammarState | None:
+        asked = request.structured_output_request
+        reasons = manager._get_reasoner(request) is not None and not manager.enable_in_reasoning
+        if reasons and not asked.reasoning_ended:
+            return None
+        grammar = asked.grammar
+        if isinstance(grammar, XgrammarGrammar) and not grammar.is_terminated():
+            return XgrammarState(grammar.matcher.fork())
+        if isinstance(grammar, GuidanceGrammar) and not grammar.is_terminated():
+            return GuidanceState(grammar.ll_matcher.deep_copy(), grammar.ll_tokenizer)
+        return None
+
+    return state
+
+
+class EngineTokenizer:
+    """The tokenizer with which vLLM makes grammars."""
+
+    def __init__(self, manager: Any) -> None:
+        self._manager = manager
+
+    def encode(self, text: str) -> list[int]:
+        tokens: list[int] = self._manager.tokenizer.encode(text, add_special_tokens=False)
+        return tokens
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        text: str = self._manager.tokenizer.decode(list(tokens), skip_special_tokens=False)
+        return text
