@@ -1,8 +1,8 @@
 """Drafts that a request's grammar forces: in JSON of a schema the keys, the punctuation, the rest of an enum.
 
-What is forced is known as text; the model writes it in tokens, and most grammars leave whitespace free. So the
-draft is what the tokenizer makes of the forced text, joined to the text so far, with the whitespace that the
-request has used before. Between forced parts other proposers' drafts stand, cut where the grammar forbids a
+What is forced is known as text; the model writes it in tokens, and most grammars leave whitespace free. So
+the draft is what the tokenizer makes of the forced text, joined to the text so far, with the whitespace that
+the request has used before. Between forced parts other proposers' drafts stand, cut where the grammar forbids a
 token. How often each kind of token is right is learnt. Exactness does not rest on any of it: vLLM applies the
 grammar at every verified position.
 """

@@ -56,8 +56,8 @@ class GuidanceState:
 
 
 def grammar_of(request: Any, manager: Any) -> Callable[[], GrammarState | None] | None:
-    """Return what gives the state of the request's grammar, and None while nothing is constrained, as the model
-    reasons first; None for a request that has no grammar."""
+    """Return what gives the state of the request's grammar; None for a request without. It gives None while
+    nothing is constrained, as the model reasons first."""
     if not request.use_structured_output:
         return None
 
