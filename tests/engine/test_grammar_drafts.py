@@ -65,7 +65,7 @@ def write(llm: LLM) -> list[list[int]]:
 
 @pytest.fixture(scope="module", params=["xgrammar", "guidance"])
 def texts(request: pytest.FixtureRequest, smollm2: str) -> tuple[list[Any], list[Any], dict[str, Any], Any]:
-    backend = {"structured_outputs_config": {"backend": request.param}}
+    backend: dict[str, Any] = {"structured_outputs_config": {"backend": request.param}}
     bare = write(slipstream.LLM(smollm2, speculate="off", **OPTIONS, **backend))
     fixed = {"mode": "fixed", "num_draft_tokens": 8, "ngram": {}, "suffix": {}}
     llm = slipstream.LLM(smollm2, speculate=fixed, **OPTIONS, **backend)

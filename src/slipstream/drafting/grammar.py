@@ -1,10 +1,10 @@
 """Drafts that a request's grammar forces: in JSON of a schema the keys, the punctuation, the rest of an enum.
 
-What is forced is known as text; the model writes it in tokens, and most grammars leave whitespace free. So
+What is forced is known as text; the model writes it in tokens, and grammars of JSON leave whitespace free. So
 the draft is what the tokenizer makes of the forced text, joined to the text so far, with the whitespace that
-the request has used before. Between forced parts other proposers' drafts stand, cut where the grammar forbids a
-token. How often each kind of token is right is learnt. Exactness does not rest on any of it: vLLM applies the
-grammar at every verified position.
+the request has used before. Between forced parts other proposers' drafts stand, cut where the grammar forbids
+a token. How often each kind of token is right is learnt. Exactness does not rest on any of it: vLLM applies
+the grammar at every verified position.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,10 +21,15 @@ MEMORY = 500.0  # tokens
 TAIL = 6  # tokens of the text with which forced text is tokenized
 MOST_PARTS = 8  # of a draft, forced and looked up in turn
 MOST_FORCED = 256  # characters at once
+SIGNS = '",:}]{[-015tfn'
+"""With which anything in JSON begins; some digits stand for all."""
 
 
 class GrammarState(Protocol):
     """The state of a grammar at some place of a text. It is a copy: what is done to it changes no request."""
+
+    is_json: bool
+    """It is of JSON, where whitespace may stand between signs."""
 
     def copy(self) -> "GrammarState": ...
 
@@ -196,22 +201,16 @@ class _Builder:
         state, style = self._state.copy(), self._style.copy()
         text, kind = "", FORCED
         while len(text) < MOST_FORCED:
-            forced = state.forced_text()
-            if not forced:
-                space = style.next_whitespace()
-                if space is None or (space and not state.accept_text(space)):
-                    break
-                forced = state.forced_text()
-                if not forced:
-                    break
-                kind = STYLE
-                style.append(space, learn=False)
-                text += space
-            if not state.accept_text(forced):
+            part = state.forced_text()
+            if part and not state.accept_text(part):
                 break
-            style.append(forced, learn=False)
-            text += forced
-        return text, kind
+            if not part and state.is_json:
+                part, kind = _guess(state, style), STYLE
+            if not part:
+                break
+            style.append(part, learn=False)
+            text += part
+        return text, kind if text else FORCED
 
     def _tokenize(self, text: str) -> list[int]:
         """Return the tokens that the tokenizer makes of the text where it stands."""
@@ -221,3 +220,15 @@ class _Builder:
         if joined[: len(known)] == known:
             return joined[len(known) :]
         return self._tokenizer.encode(text)
+
+
+def _guess(state: GrammarState, style: JsonStyle) -> str:
+    """Return the usual whitespace and the sign after it, if only one can follow, and let the state accept them;
+    else nothing, and the state is of no more use."""
+    space = style.next_whitespace()
+    if space is None or (space and not state.accept_text(space)):
+        return ""
+    possible = [sign for sign in SIGNS if state.copy().accept_text(sign)]
+    if len(possible) != 1 or not state.accept_text(possible[0]):
+        return ""
+    return space + possible[0]

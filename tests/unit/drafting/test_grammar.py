@@ -55,6 +55,8 @@ class Pieces:
 class State:
     """Allows the beginnings of some texts."""
 
+    is_json = True
+
     def __init__(self, written: str = "") -> None:
         self.written = written
 

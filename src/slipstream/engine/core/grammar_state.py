@@ -8,17 +8,22 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from vllm.v1.structured_output.backend_guidance import GuidanceGrammar
+from vllm.v1.structured_output.backend_types import StructuredOutputOptions
 from vllm.v1.structured_output.backend_xgrammar import XgrammarGrammar
 
 from slipstream.drafting.grammar import GrammarState
 
+OF_JSON = (
+    StructuredOutputOptions.JSON, StructuredOutputOptions.JSON_OBJECT, StructuredOutputOptions.STRUCTURAL_TAG
+)  # fmt: skip
+
 
 class XgrammarState:
-    def __init__(self, matcher: Any) -> None:
-        self._matcher = matcher
+    def __init__(self, matcher: Any, is_json: bool) -> None:
+        self._matcher, self.is_json = matcher, is_json
 
     def copy(self) -> "XgrammarState":
-        return XgrammarState(self._matcher.fork())
+        return XgrammarState(self._matcher.fork(), self.is_json)
 
     def forced_text(self) -> str:
         text: str = "" if self._matcher.is_terminated() else self._matcher.find_jump_forward_string()
@@ -36,11 +41,11 @@ class XgrammarState:
 
 
 class GuidanceState:
-    def __init__(self, matcher: Any, tokenizer: Any) -> None:
-        self._matcher, self._tokenizer = matcher, tokenizer
+    def __init__(self, matcher: Any, tokenizer: Any, is_json: bool) -> None:
+        self._matcher, self._tokenizer, self.is_json = matcher, tokenizer, is_json
 
     def copy(self) -> "GuidanceState":
-        return GuidanceState(self._matcher.deep_copy(), self._tokenizer)
+        return GuidanceState(self._matcher.deep_copy(), self._tokenizer, self.is_json)
 
     def forced_text(self) -> str:
         if self._matcher.is_stopped():
@@ -61,6 +66,9 @@ def grammar_of(request: Any, manager: Any) -> Callable[[], GrammarState | None] 
     if not request.use_structured_output:
         return None
 
+    kind, _ = request.structured_output_request.structured_output_key
+    is_json = kind in OF_JSON
+
     def state() -> GrammarState | None:
         asked = request.structured_output_request
         reasons = manager._get_reasoner(request) is not None and not manager.enable_in_reasoning
@@ -68,9 +76,9 @@ def grammar_of(request: Any, manager: Any) -> Callable[[], GrammarState | None] 
             return None
         grammar = asked.grammar
         if isinstance(grammar, XgrammarGrammar) and not grammar.is_terminated():
-            return XgrammarState(grammar.matcher.fork())
+            return XgrammarState(grammar.matcher.fork(), is_json)
         if isinstance(grammar, GuidanceGrammar) and not grammar.is_terminated():
-            return GuidanceState(grammar.ll_matcher.deep_copy(), grammar.ll_tokenizer)
+            return GuidanceState(grammar.ll_matcher.deep_copy(), grammar.ll_tokenizer, is_json)
         return None
 
     return state
