@@ -158,7 +158,11 @@ class Composer:
         governed = {request: most for request, most in wanted.items() if grammar.governs(request)}
         if not governed:
             return
-        drafts = {request: Draft(offer.tokens, offer.survival) for request, offer in offers.items()}
+        drafts = {
+            request: Draft(offer.tokens, list(offer.survival))
+            for request, offer in offers.items()
+            if request in governed
+        }
         for request in governed:
             offers.pop(request, None)
         self.ask(grammar, governed, offers, lambda wanted: grammar.extend(wanted, drafts, self._go_on))

@@ -223,7 +223,7 @@ class _Builder:
 
 
 def _guess(state: GrammarState, style: JsonStyle) -> str:
-    """Return the usual whitespace and the sign after it, if only one can follow, and let the state accept them;
+    """Return the usual whitespace and the sign after it, if only one can follow, and let the state accept it;
     else nothing, and the state is of no more use."""
     space = style.next_whitespace()
     if space is None or (space and not state.accept_text(space)):

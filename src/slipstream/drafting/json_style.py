@@ -4,24 +4,28 @@ from collections import Counter, defaultdict
 
 WHITESPACE = " \t\n\r"
 OPENING, CLOSING = "{[", "}]"
+VALUES = "0123456789.+-eEtrufalsn"
+SIGN_OF_VALUES = "0"
+"""Stands for what numbers, true, false and null consist of: few signs are remembered."""
 USUAL = {":": " ", ",": " "}
 """Before anything has been seen."""
-MOST_KINDS = 64  # of whitespace that are remembered for a sign
+MOST_KINDS = 16  # of whitespace that are remembered for a sign
+DEEPEST = 16
 
 
 class Habits:
-    """The whitespace after each sign, counted over all requests: no more is kept of them."""
+    """The whitespace after each sign at each depth, counted over all requests: no more is kept of them."""
 
     def __init__(self) -> None:
-        self._seen: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._seen: defaultdict[tuple[str, int], Counter[str]] = defaultdict(Counter)
 
-    def learn(self, sign: str, whitespace: str) -> None:
-        seen = self._seen[sign]
+    def learn(self, sign: str, depth: int, whitespace: str) -> None:
+        seen = self._seen[sign, min(depth, DEEPEST)]
         if whitespace in seen or len(seen) < MOST_KINDS:
             seen[whitespace] += 1
 
-    def usual(self, sign: str) -> str:
-        if seen := self._seen.get(sign):
+    def usual(self, sign: str, depth: int) -> str:
+        if seen := self._seen.get((sign, min(depth, DEEPEST))):
             return seen.most_common(1)[0][0]
         return USUAL.get(sign, "")
 
@@ -62,8 +66,8 @@ class JsonStyle:
                 continue
             if learn and self._sign:
                 self._own[self._sign, self._depth] = self._space
-                self._habits.learn(self._sign, self._space)
-            self._sign, self._space = character, ""
+                self._habits.learn(self._sign, self._depth, self._space)
+            self._sign, self._space = SIGN_OF_VALUES if character in VALUES else character, ""
             self._depth += (character in OPENING) - (character in CLOSING)
             self.in_string = character == '"'
 
@@ -72,9 +76,15 @@ class JsonStyle:
         whitespace has been written than was expected."""
         if self.in_string:
             return None
-        expected = self._own.get((self._sign, self._depth))
-        if expected is None:
-            expected = self._habits.usual(self._sign)
-        if not expected.startswith(self._space):
-            return None
-        return expected[len(self._space) :]
+        expected = self._expected()
+        return expected[len(self._space) :] if expected.startswith(self._space) else None
+
+    def _expected(self) -> str:
+        """Return the whitespace after the last sign: as it was there before at this depth, or indented as at
+        another."""
+        if (space := self._own.get((self._sign, self._depth))) is not None:
+            return space
+        for (sign, depth), space in self._own.items():
+            if sign == self._sign and space.startswith("\n") and depth:
+                return "\n" + space[-1] * ((len(space) - 1) // depth * self._depth)
+        return self._habits.usual(self._sign, self._depth)
