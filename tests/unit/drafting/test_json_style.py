@@ -39,7 +39,7 @@ def test_next_whitespace(text: str, expected: str | None) -> None:
 
 def test_by_depth() -> None:
     style = after(PRETTY)
-    assert style.next_whitespace() is None or style.next_whitespace() == "\n    "
+    assert style.next_whitespace() == "\n    "
     style.append("\n    {")
     assert style.next_whitespace() == "\n      "
     style.append('\n      "c": 3,')
