@@ -124,10 +124,10 @@ def choose(
 
 
 def _free_proposers(config: SpeculationConfig) -> dict[str, dict[str, Any]]:
-    """Return the options of those that are named; of n-gram lookup and suffix decoding if none is."""
-    ngram, suffix = config.ngram, config.suffix
-    if not (ngram or suffix or config.plugins):
-        ngram, suffix = Ngram(), Suffix()
+    """Return the options of those that are named; of all of ours if none is."""
+    ngram, suffix, grammar = config.ngram, config.suffix, config.grammar
+    if not (ngram or suffix or grammar or config.plugins):
+        ngram, suffix, grammar = Ngram(), Suffix(), True
     free: dict[str, dict[str, Any]] = {}
     if ngram:
         free["ngram"] = ngram.model_dump()
@@ -139,6 +139,8 @@ def _free_proposers(config: SpeculationConfig) -> dict[str, dict[str, Any]]:
             "max_age": suffix.max_age_seconds,
             "per_matched_token": suffix.per_matched_token,
         }
+    if grammar:
+        free["grammar"] = {}
     return free | config.plugins
 
 

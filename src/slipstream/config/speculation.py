@@ -117,6 +117,8 @@ class SpeculationConfig(_Options):
     drafter: Drafter | None = None
     ngram: Ngram | None = None
     suffix: Suffix | None = None
+    grammar: bool = False
+    """Draft what a request's grammar (structured output) forces, between and after the others' drafts."""
     plugins: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Other people's proposers with their options: by name (entry points `slipstream.proposers`), or by the
     dotted path of the class."""
@@ -151,7 +153,7 @@ class SpeculationConfig(_Options):
         if given and (self.mode != "auto" or self.native):
             reason = "native" if self.native else f"mode {self.mode}"
             raise ValueError(f"{_and(given)} is for plans of auto, not for {reason}; leave it out")
-        if self.native and len(asked) != 1:
+        if self.native and (len(asked) != 1 or self.grammar):
             raise ValueError(
                 f"native runs vLLM's own proposer, one per engine; given: {_and(asked) or 'none'}"
             )
@@ -166,7 +168,7 @@ class SpeculationConfig(_Options):
         """Return the proposers asked for by name; empty when `auto` shall find one."""
         asked = {
             "drafter": self.drafter, "ngram": self.ngram,
-            "suffix": self.suffix, "custom_class": self.custom_class,
+            "suffix": self.suffix, "grammar": self.grammar or None, "custom_class": self.custom_class,
         } | self.plugins  # fmt: skip
         return tuple(name for name, value in asked.items() if value is not None)
 

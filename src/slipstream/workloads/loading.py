@@ -14,7 +14,7 @@ from slipstream.engine.load_generator import Request, load_dataset
 from slipstream.errors import ConfigError
 from slipstream.fingerprint import fingerprint
 
-SHIPPED = ("chat", "code", "math", "summarise", "edit", "rag", "json")
+SHIPPED = ("chat", "code", "math", "summarise", "edit", "rag", "json", "tools")
 BODY = ("response_format",)  # keys of a row that go into the request as they are
 VLLM_PROMPTS = 64  # taken from a dataset loader of vLLM
 

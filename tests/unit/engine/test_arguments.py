@@ -45,7 +45,7 @@ def test_auto_is_free_proposers_and_a_planner() -> None:
     assert (made["scheduler_cls"], made["async_scheduling"]) == (SCHEDULER, False)
     assert made["additional_config"]["theirs"] == 1
     told = Settings.of(SimpleNamespace(additional_config=made["additional_config"]))
-    assert (list(told.free), told.drafter, told.share) == (["ngram", "suffix"], "", "off")
+    assert (list(told.free), told.drafter, told.share) == (["ngram", "suffix", "grammar"], "", "off")
     assert told.plans
 
 
@@ -58,7 +58,8 @@ def test_on_the_v2_runner_drafts_are_made_a_step_ahead(tmp_path: Path) -> None:
     sampled = {"vllm": {"draft_sample_method": "probabilistic"}}
     asked = {"drafter": write_model(tmp_path / "d"), "speculate": sampled}
     choice = choose(read_speculation(asked)[0], v2, None)
-    assert (list(choice.free), choice.asynchronous, choice.plans) == (["ngram", "suffix"], True, True)
+    assert list(choice.free) == ["ngram", "suffix", "grammar"]
+    assert (choice.asynchronous, choice.plans) == (True, True)
     made = engine_arguments(choice, "cuda")
     assert made["speculative_config"]["method"] == "draft_model"
     assert made["scheduler_cls"] == ASYNC_SCHEDULER
@@ -106,8 +107,9 @@ def test_what_drafts_beside_a_drafter(tmp_path: Path) -> None:
     def free(**arguments: Any) -> list[str]:
         return list(choose(read_speculation(arguments)[0], Deployment("m"), None).free)
 
-    assert free(drafter=folder) == ["ngram", "suffix"]
+    assert free(drafter=folder) == ["ngram", "suffix", "grammar"]
     assert free(drafter=folder, speculate={"ngram": {}}) == ["ngram"]
+    assert free(drafter=folder, speculate={"grammar": True}) == ["grammar"]
     assert free(drafter=folder, speculate="fixed:3") == []
     assert free(speculative_model=folder, num_speculative_tokens=3) == []
     assert free(drafter=folder, speculate={"vllm": {"draft_sample_method": "probabilistic"}}) == []

@@ -65,8 +65,9 @@ def test_what_is_shipped(name: str) -> None:
 
 
 def test_schemas_go_into_the_requests() -> None:
-    for request in load_workload("json", 48, "").requests:
-        assert request.body["response_format"]["json_schema"]["schema"]["type"] == "object"
+    for workload, kind in (("json", "object"), ("tools", "array")):
+        for request in load_workload(workload, 48, "").requests:
+            assert request.body["response_format"]["json_schema"]["schema"]["type"] == kind
     assert not any(request.body for request in load_workload("chat", 48, "").requests)
 
 

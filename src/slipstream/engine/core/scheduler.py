@@ -131,8 +131,9 @@ class Scheduler(StepStats, VllmScheduler):
         self._seconds = 0.0  # spent on drafting in this process, waiting for the drafter included
         if not settings.composes:
             return
-        proposers = [make_proposer(name, dict(options)) for name, options in settings.free.items()]
-        if not self.vllm_config.model_config.skip_tokenizer_init:
+        free = {name: options for name, options in settings.free.items() if name != GrammarProposer.name}
+        proposers = [make_proposer(name, dict(options)) for name, options in free.items()]
+        if free != settings.free and not self.vllm_config.model_config.skip_tokenizer_init:
             proposers.append(GrammarProposer(EngineTokenizer(self.structured_output_manager)))
         if settings.drafter and not self.steps_under_way:
             self._drafter = WorkerDrafter(settings.drafter)
@@ -144,7 +145,7 @@ class Scheduler(StepStats, VllmScheduler):
         self.dynamic_sd_lookup = [self.num_spec_tokens] * (self.max_num_running_reqs + 1)
         if path := os.environ.get(TRACE_VARIABLE):
             limits = Limits(self.max_num_running_reqs, self.max_num_scheduled_tokens, self.num_spec_tokens)
-            self._recorder = TraceRecorder(Path(path), limits, settings.free, self._objective)
+            self._recorder = TraceRecorder(Path(path), limits, free, self._objective)
         draft_after_every_step()
         expose_scheduler_report()
 
