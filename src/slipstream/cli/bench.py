@@ -30,7 +30,7 @@ def bench(
         list[str] | None,
         typer.Option(
             help="chat, code, math, summarise, edit, rag, json, tools; a file of JSON lines (Spec-Bench, "
-            "MT-Bench, HumanEval, GSM8K, ShareGPT or messages), FILE#CATEGORY; or 'vllm: --dataset-name ...'. "
+            "MT-Bench, HumanEval, GSM8K, ShareGPT or messages), FILE#CATEGORY; 'vllm: --dataset-name ...'. "
             "May be repeated. Default: chat, code, edit.",
             show_default=False,
         ),

@@ -168,13 +168,13 @@ class Composer:
         self.ask(grammar, governed, offers, lambda wanted: grammar.extend(wanted, drafts, self._go_on))
 
     def _go_on(self, request_id: str, tokens: Sequence[int], max_tokens: int) -> Draft:
-        """Return what is most expected after these further tokens of the request."""
-        drafts = [
-            proposer.propose_after(request_id, tokens, max_tokens)
-            for proposer in self._free
-            if self.faults.allows(proposer.name, request_id)
-        ]
-        return max(drafts, key=lambda draft: sum(draft.survival), default=NO_DRAFT)
+        """Return the first draft that there is after these further tokens of the request."""
+        for proposer in self._free:
+            if self.faults.allows(proposer.name, request_id):
+                draft = proposer.propose_after(request_id, tokens, max_tokens)
+                if draft.tokens:
+                    return draft
+        return NO_DRAFT
 
     def correct(self, offers: dict[str, Offer]) -> None:
         """Correct the survival of offers by how often such were accepted: they were taken for being the best

@@ -20,9 +20,7 @@ PRIOR = {FORCED: (9.0, 10.0), STYLE: (3.0, 4.0), EDGE: (3.0, 4.0)}
 MEMORY = 500.0  # tokens
 TAIL = 6  # tokens of the text with which forced text is tokenized
 MOST_PARTS = 8  # of a draft, forced and looked up in turn
-MOST_FORCED = 256  # characters at once
-SIGNS = '",:}]{[-015tfn'
-"""With which anything in JSON begins; some digits stand for all."""
+CHARACTERS_PER_TOKEN = 6  # of forced text, at most in the mean
 
 
 class GrammarState(Protocol):
@@ -37,7 +35,9 @@ class GrammarState(Protocol):
         """Return the text that must follow; empty if there is a choice."""
         ...
 
-    def accept_text(self, text: str) -> bool: ...
+    def accept_text(self, text: str) -> bool:
+        """Move on by this text, if it may follow. One character that may not leaves the state as it was."""
+        ...
 
     def accept_token(self, token: int) -> bool: ...
 
@@ -200,7 +200,8 @@ class _Builder:
         whitespace is guessed."""
         state, style = self._state.copy(), self._style.copy()
         text, kind = "", FORCED
-        while len(text) < MOST_FORCED:
+        most = CHARACTERS_PER_TOKEN * (self._max_tokens - len(self.tokens))
+        while len(text) < most:
             part = state.forced_text()
             if part and not state.accept_text(part):
                 break
@@ -214,12 +215,13 @@ class _Builder:
 
     def _tokenize(self, text: str) -> list[int]:
         """Return the tokens that the tokenizer makes of the text where it stands."""
-        before = self._tokenizer.decode([*self._running.tail, *self.tokens][-TAIL:])
-        known = self._tokenizer.encode(before)
+        tail = [*self._running.tail, *self.tokens][-TAIL:]
+        before = self._tokenizer.decode(tail)
         joined = self._tokenizer.encode(before + text)
-        if joined[: len(known)] == known:
-            return joined[len(known) :]
-        return self._tokenizer.encode(text)
+        if joined[: len(tail)] == tail:
+            return joined[len(tail) :]
+        known = self._tokenizer.encode(before)
+        return joined[len(known) :] if joined[: len(known)] == known else self._tokenizer.encode(text)
 
 
 def _guess(state: GrammarState, style: JsonStyle) -> str:
@@ -228,7 +230,10 @@ def _guess(state: GrammarState, style: JsonStyle) -> str:
     space = style.next_whitespace()
     if space is None or (space and not state.accept_text(space)):
         return ""
-    possible = [sign for sign in SIGNS if state.copy().accept_text(sign)]
-    if len(possible) != 1 or not state.accept_text(possible[0]):
-        return ""
-    return space + possible[0]
+    possible, trial = "", state.copy()
+    for sign in style.next_signs():
+        if trial.accept_text(sign):
+            if possible:
+                return ""
+            possible, trial = sign, state.copy()
+    return space + possible if possible and state.accept_text(possible) else ""

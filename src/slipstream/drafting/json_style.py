@@ -7,6 +7,14 @@ OPENING, CLOSING = "{[", "}]"
 VALUES = "0123456789.+-eEtrufalsn"
 SIGN_OF_VALUES = "0"
 """Stands for what numbers, true, false and null consist of: few signs are remembered."""
+VALUE_STARTS = '"{[-015tfn'
+"""Of values; some digits stand for all."""
+ENDS = ",}]:"
+FOLLOWING = {
+    "": VALUE_STARTS, ":": VALUE_STARTS, ",": VALUE_STARTS, "[": VALUE_STARTS + "]", "{": '"}',
+    SIGN_OF_VALUES: ENDS + "015.",
+}  # fmt: skip
+"""What may follow a sign by the rules of JSON, whitespace apart; after others it is ENDS."""
 USUAL = {":": " ", ",": " "}
 """Before anything has been seen."""
 MOST_KINDS = 16  # of whitespace that are remembered for a sign
@@ -78,6 +86,10 @@ class JsonStyle:
             return None
         expected = self._expected()
         return expected[len(self._space) :] if expected.startswith(self._space) else None
+
+    def next_signs(self) -> str:
+        """Return the signs that can follow the last one in JSON of any schema."""
+        return FOLLOWING.get(self._sign, ENDS)
 
     def _expected(self) -> str:
         """Return the whitespace after the last sign: as it was there before at this depth, or indented as at

@@ -91,9 +91,13 @@ class EngineTokenizer:
         self._manager = manager
 
     def encode(self, text: str) -> list[int]:
-        tokens: list[int] = self._manager.tokenizer.encode(text, add_special_tokens=False)
-        return tokens
+        tokenizer = self._manager.tokenizer
+        if fast := getattr(tokenizer, "backend_tokenizer", None):
+            return list(fast.encode(text, add_special_tokens=False).ids)
+        return list(tokenizer.encode(text, add_special_tokens=False))
 
     def decode(self, tokens: Sequence[int]) -> str:
-        text: str = self._manager.tokenizer.decode(list(tokens), skip_special_tokens=False)
-        return text
+        tokenizer = self._manager.tokenizer
+        if fast := getattr(tokenizer, "backend_tokenizer", None):
+            return str(fast.decode(list(tokens), skip_special_tokens=False))
+        return str(tokenizer.decode(list(tokens), skip_special_tokens=False))
