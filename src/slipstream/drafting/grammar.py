@@ -2,11 +2,13 @@
 
 What is forced is known as text; the model writes it in tokens, and grammars of JSON leave whitespace free. So
 the draft is what the tokenizer makes of the forced text, joined to the text so far, with the whitespace that
-the request has used before. Between forced parts other proposers' drafts stand, cut where the grammar forbids
-a token. How often each kind of token is right is learnt. Exactness does not rest on any of it: vLLM applies
-the grammar at every verified position.
+the request has used before. A value that the prompt has is drafted from there, up to where it probably ends.
+Between forced parts other proposers' drafts stand, cut where the grammar forbids a token. How often each kind
+of token is right is learnt. Exactness does not rest on any of it: vLLM applies the grammar at every verified
+position.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -14,10 +16,23 @@ from typing import Protocol
 from slipstream.drafting.base import NO_DRAFT, Draft, Proposer, RequestInfo
 from slipstream.drafting.json_style import Habits, JsonStyle
 
-FORCED, STYLE, EDGE, LOOKUP = "forced", "style", "edge", "lookup"
-PRIOR = {FORCED: (9.0, 10.0), STYLE: (3.0, 4.0), EDGE: (3.0, 4.0)}
+FORCED, STYLE, EDGE, VALUE, END, STOP, LOOKUP = "forced", "style", "edge", "value", "end", "stop", "lookup"
+PRIOR = {
+    FORCED: (9.0, 10.0),
+    STYLE: (3.0, 4.0),
+    EDGE: (3.0, 4.0),
+    VALUE: (2.0, 4.0),
+    END: (2.0, 4.0),
+    STOP: (3.0, 4.0),
+}
 """Tokens that were right, of so many, before any has been seen."""
 MEMORY = 500.0  # tokens
+MAX_PROMPT = 4096  # tokens of its end in which values are looked up
+MIN_VALUE = 2  # characters of a string that are looked up
+AFTER_VALUE = re.compile(r"""[.,;:!?](?=\s|<|$)|[\n"\\()\[\]{}<>]""")
+"""Where a value that stands in a text probably ends: after a sentence, or part of one, or in brackets."""
+AFTER_NAME = re.compile(AFTER_VALUE.pattern + r"|\s(?=[a-z])")
+"""The same for one that begins with a capital letter or a digit: before the next word that does not."""
 TAIL = 6  # tokens of the text with which forced text is tokenized
 MOST_PARTS = 8  # of a draft, forced and looked up in turn
 CHARACTERS_PER_TOKEN = 6  # of forced text, at most in the mean
@@ -43,6 +58,11 @@ class GrammarState(Protocol):
 
 
 class Tokenizer(Protocol):
+    @property
+    def stop_token(self) -> int | None:
+        """Return the token that ends a text."""
+        ...
+
     def encode(self, text: str) -> list[int]: ...
 
     def decode(self, tokens: Sequence[int]) -> str: ...
@@ -57,6 +77,10 @@ class _Running:
     state: Callable[[], GrammarState | None]
     style: JsonStyle
     prompt_left: int
+    prompt: list[int] = field(default_factory=list)
+    """The end of its prompt."""
+    prompt_text: str | None = None
+    """As text, once that is needed."""
     tail: list[int] = field(default_factory=list)
     """The last tokens of its text."""
     drafted: list[int] = field(default_factory=list)
@@ -86,6 +110,8 @@ class GrammarProposer(Proposer):
             return
         skipped = min(running.prompt_left, len(tokens))
         running.prompt_left -= skipped
+        if skipped:
+            running.prompt = [*running.prompt, *tokens[:skipped]][-MAX_PROMPT:]
         running.tail = [*running.tail, *tokens][-TAIL:]
         if skipped < len(tokens):
             self._learn(running, tokens[skipped:])
@@ -114,7 +140,9 @@ class GrammarProposer(Proposer):
                 continue
             builder = _Builder(self, running, state, max_tokens)
             for part in range(MOST_PARTS):
-                if not builder.add_forced():
+                if builder.add_stop():
+                    break
+                if not builder.add_forced() and not builder.add_value():
                     other = offers.get(request_id, NO_DRAFT) if not part else NO_DRAFT
                     if not other.tokens:
                         other = go_on(request_id, builder.tokens, max_tokens - len(builder.tokens))
@@ -162,20 +190,69 @@ class _Builder:
 
     def add_forced(self) -> bool:
         """Add what is forced here, and through whitespace that is free; return whether it is anything."""
-        text, kind = self._forced_text()
-        if not text:
+        text, kind = self._forced_text(self._state.copy(), self._style.copy())
+        return bool(text) and self._add_text(text, lambda start, end: kind)
+
+    def add_stop(self) -> bool:
+        """Add the token that ends the text, if it may end here."""
+        stop = self._tokenizer.stop_token
+        if stop is None or len(self.tokens) >= self._max_tokens or not self._state.accept_token(stop):
             return False
+        self._add(stop, STOP, self._proposer.right(STOP))
+        return True
+
+    def add_value(self) -> bool:
+        """Add the rest of a value that stands in the prompt, and what is forced after it; return whether it
+        is anything."""
+        rest, ends = self._find_value()
+        state, style = self._state.copy(), self._style.copy()
+        if not (rest or ends) or not state.accept_text(rest):
+            return False
+        style.append(rest, learn=False)
+        after = ""
+        if ends and style.in_string and state.accept_text('"'):
+            style.append('"', learn=False)
+            after, _ = self._forced_text(state, style)
+            after = '"' + after
+
+        def kind(start: int, end: int) -> str:
+            if end <= len(rest):
+                return VALUE
+            return END if start <= len(rest) else STYLE
+
+        return bool(rest or after) and self._add_text(rest + after, kind)
+
+    def _find_value(self) -> tuple[str, bool]:
+        """Return how the value at the end of the text goes on in the prompt, and whether it ends there."""
+        value, running = self._style.value, self._running
+        if not self._state.is_json or len(value) < (MIN_VALUE if self._style.in_string else 1):
+            return "", False
+        if running.prompt_text is None:
+            running.prompt_text = self._tokenizer.decode(running.prompt)
+        places = [found.end() for found in re.finditer(rf"(?<!\w){re.escape(value)}", running.prompt_text)]
+        if not places:
+            return "", False
+        most = CHARACTERS_PER_TOKEN * (self._max_tokens - len(self.tokens))
+        following = running.prompt_text[places[-1] : places[-1] + most]
+        if not self._style.in_string:
+            return re.match(r"[\d.]*", following)[0].rstrip("."), False  # type: ignore[index]
+        end = (AFTER_VALUE if value[0].islower() else AFTER_NAME).search(following)
+        return (following[: end.start()], True) if end else (following, False)
+
+    def _add_text(self, text: str, kind_of: Callable[[int, int], str]) -> bool:
+        """Add the tokens of a text; of which kind they are is told by the characters they begin and end at.
+        Return whether there are any."""
         tokens = self._tokenize(text)
-        added = 0
+        end = 0
         for place, token in enumerate(tokens[: self._max_tokens - len(self.tokens)]):
             if not self._state.accept_token(token):
                 break
+            start, end = end, end + len(self._tokenizer.decode([token]))
             # The model may write the last one together with what follows, as one token.
-            of_kind = EDGE if place == len(tokens) - 1 else kind
-            self._add(token, of_kind, self._proposer.right(of_kind))
-            added += 1
+            kind = EDGE if place == len(tokens) - 1 else kind_of(start, end)
+            self._add(token, kind, self._proposer.right(kind))
         self._style.append(text, learn=False)
-        return added > 0
+        return end > 0
 
     def add_lookup(self, draft: Draft) -> bool:
         """Add what another proposer drafts, as far as the grammar allows it."""
@@ -195,10 +272,9 @@ class _Builder:
         self.kinds.append(kind)
         self.survival.append((self.survival[-1] if self.survival else 1.0) * min(right, 1.0))
 
-    def _forced_text(self) -> tuple[str, str]:
-        """Return the text that must follow, if whitespace is as usual, and whether it must be so or the
-        whitespace is guessed."""
-        state, style = self._state.copy(), self._style.copy()
+    def _forced_text(self, state: GrammarState, style: JsonStyle) -> tuple[str, str]:
+        """Return the text that must follow here, if whitespace is as usual, and whether it must be so or the
+        whitespace is guessed. Both are changed."""
         text, kind = "", FORCED
         most = CHARACTERS_PER_TOKEN * (self._max_tokens - len(self.tokens))
         while len(text) < most:
@@ -225,10 +301,9 @@ class _Builder:
 
 
 def _guess(state: GrammarState, style: JsonStyle) -> str:
-    """Return the usual whitespace and the sign after it, if only one can follow, and let the state accept it;
-    else nothing, and the state is of no more use."""
-    space = style.next_whitespace()
-    if space is None or (space and not state.accept_text(space)):
+    """Return the sign that follows, if only one can, with the usual whitespace before it, and let the state
+    accept them; else nothing, and the state is of no more use."""
+    if style.in_string:
         return ""
     possible, trial = "", state.copy()
     for sign in style.next_signs():
@@ -236,4 +311,7 @@ def _guess(state: GrammarState, style: JsonStyle) -> str:
             if possible:
                 return ""
             possible, trial = sign, state.copy()
-    return space + possible if possible and state.accept_text(possible) else ""
+    space = style.whitespace_before(possible) if possible else None
+    if space is None or not state.accept_text(space + possible):
+        return ""
+    return space + possible

@@ -1,6 +1,7 @@
-"""The whitespace of a JSON text as it is written: what stood after each bracket, colon and comma so far."""
+"""The whitespace of a JSON text as it is written: what stood between which signs so far, and how deep."""
 
 from collections import Counter, defaultdict
+from typing import NamedTuple
 
 WHITESPACE = " \t\n\r"
 OPENING, CLOSING = "{[", "}]"
@@ -17,25 +18,37 @@ FOLLOWING = {
 """What may follow a sign by the rules of JSON, whitespace apart; after others it is ENDS."""
 USUAL = {":": " ", ",": " "}
 """Before anything has been seen."""
-MOST_KINDS = 16  # of whitespace that are remembered for a sign
+MOST_KINDS = 16  # of whitespace that are remembered for a place
 DEEPEST = 16
 
 
+class Place(NamedTuple):
+    """Where whitespace stands."""
+
+    after: str
+    """The sign before it."""
+    closes: bool
+    """A bracket is closed by the sign after it."""
+    depth: int
+    """Brackets that are open."""
+
+
 class Habits:
-    """The whitespace after each sign at each depth, counted over all requests: no more is kept of them."""
+    """The whitespace at each kind of place, counted over all requests: no more is kept of them."""
 
     def __init__(self) -> None:
-        self._seen: defaultdict[tuple[str, int], Counter[str]] = defaultdict(Counter)
+        self._seen: defaultdict[Place, Counter[str]] = defaultdict(Counter)
 
-    def learn(self, sign: str, depth: int, whitespace: str) -> None:
-        seen = self._seen[sign, min(depth, DEEPEST)]
-        if whitespace in seen or len(seen) < MOST_KINDS:
-            seen[whitespace] += 1
+    def learn(self, place: Place, whitespace: str) -> None:
+        if place.depth <= DEEPEST:
+            seen = self._seen[place]
+            if whitespace in seen or len(seen) < MOST_KINDS:
+                seen[whitespace] += 1
 
-    def usual(self, sign: str, depth: int) -> str:
-        if seen := self._seen.get((sign, min(depth, DEEPEST))):
+    def usual(self, place: Place) -> str:
+        if seen := self._seen.get(place):
             return seen.most_common(1)[0][0]
-        return USUAL.get(sign, "")
+        return "" if place.closes else USUAL.get(place.after, "")
 
 
 class JsonStyle:
@@ -43,60 +56,84 @@ class JsonStyle:
 
     def __init__(self, habits: Habits) -> None:
         self._habits = habits
-        self._own: dict[tuple[str, int], str] = {}
+        self._own: dict[Place, str] = {}
         self._sign = ""  # the last character that is no whitespace, outside of strings
         self._space = ""  # what stands after it
         self._depth = 0
         self.in_string = False
         self._escaped = False
+        self.value = ""
+        """What is written of the string or number at the end of the text."""
 
     def copy(self) -> "JsonStyle":
         """Return one that can be asked what would follow; it teaches this one nothing."""
         other = JsonStyle(self._habits)
         other._own = self._own
         other._sign, other._space, other._depth = self._sign, self._space, self._depth
-        other.in_string, other._escaped = self.in_string, self._escaped
+        other.in_string, other._escaped, other.value = self.in_string, self._escaped, self.value
         return other
 
     def append(self, text: str, learn: bool = True) -> None:
         for character in text:
             if self.in_string:
-                if self._escaped:
-                    self._escaped = False
-                elif character == "\\":
-                    self._escaped = True
-                elif character == '"':
-                    self.in_string = False
-                    self._sign, self._space = '"', ""
-                continue
-            if character in WHITESPACE:
+                self._append_to_string(character)
+            elif character in WHITESPACE:
                 self._space += character
-                continue
-            if learn and self._sign:
-                self._own[self._sign, self._depth] = self._space
-                self._habits.learn(self._sign, self._depth, self._space)
-            self._sign, self._space = SIGN_OF_VALUES if character in VALUES else character, ""
-            self._depth += (character in OPENING) - (character in CLOSING)
-            self.in_string = character == '"'
+                self.value = ""
+            else:
+                place = self._place(character)
+                if learn and self._sign:
+                    self._own[place] = self._space
+                    self._habits.learn(place, self._space)
+                of_value = character in VALUES
+                self._sign, self._space = SIGN_OF_VALUES if of_value else character, ""
+                self.value = self.value + character if of_value else ""
+                self._depth += (character in OPENING) - (character in CLOSING)
+                self.in_string = character == '"'
 
-    def next_whitespace(self) -> str | None:
-        """Return the whitespace that is still to come before the next sign; None in a string, or if other
-        whitespace has been written than was expected."""
-        if self.in_string:
-            return None
-        expected = self._expected()
-        return expected[len(self._space) :] if expected.startswith(self._space) else None
+    def _append_to_string(self, character: str) -> None:
+        self.value += character
+        if self._escaped:
+            self._escaped = False
+        elif character == "\\":
+            self._escaped = True
+        elif character == '"':
+            self.in_string = False
+            self._space = self.value = ""
 
     def next_signs(self) -> str:
         """Return the signs that can follow the last one in JSON of any schema."""
         return FOLLOWING.get(self._sign, ENDS)
 
-    def _expected(self) -> str:
-        """Return the whitespace after the last sign: as it was there before at this depth, or indented as at
-        another."""
-        if (space := self._own.get((self._sign, self._depth))) is not None:
+    def whitespace_before(self, sign: str) -> str | None:
+        """Return the whitespace that is still to come if this sign is next; None in a string, or if other
+        whitespace has been written than was expected."""
+        if self.in_string:
+            return None
+        expected = self._expected(self._place(sign))
+        return expected[len(self._space) :] if expected.startswith(self._space) else None
+
+    def _place(self, sign: str) -> Place:
+        return Place(self._sign, sign in CLOSING, self._depth)
+
+    def _expected(self, place: Place) -> str:
+        """Return the whitespace as it was at such a place before, or indented as at another."""
+        if (space := self._own.get(place)) is not None:
             return space
-        for (sign, depth), space in self._own.items():
-            if sign == self._sign and space.startswith("\n") and depth:
-                return "\n" + space[-1] * ((len(space) - 1) // depth * self._depth)
-        return self._habits.usual(self._sign, self._depth)
+        if (unit := self._unit_of_indentation(place)) is not None:
+            return "\n" + unit * (place.depth - place.closes)
+        return self._habits.usual(place)
+
+    def _unit_of_indentation(self, place: Place) -> str | None:
+        """Return by what a level is indented, if whitespace of this kind breaks lines in this text: what
+        brackets hold, and what closes them, stands on lines of its own if the first thing in them does."""
+        if place.closes and place.after in OPENING:
+            return None
+        within = place.closes or place.after == ","
+        for seen, space in self._own.items():
+            alike = (seen.after, seen.closes) == (place.after, place.closes)
+            opened = within and seen.after in OPENING and seen.depth == place.depth
+            level = seen.depth - seen.closes
+            if (alike or opened) and space.startswith("\n") and level:
+                return space[1 : 1 + (len(space) - 1) // level]
+        return None

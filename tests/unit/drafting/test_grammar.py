@@ -38,8 +38,13 @@ TEXTS = [
 ]  # fmt: skip
 
 
+STOP = len(VOCABULARY)
+
+
 class Pieces:
     """Takes the longest piece each time."""
+
+    stop_token = STOP
 
     def encode(self, text: str) -> list[int]:
         longest = sorted(VOCABULARY, key=len, reverse=True)
@@ -48,7 +53,7 @@ class Pieces:
         return [VOCABULARY[piece] for piece in found]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        pieces = list(VOCABULARY)
+        pieces = [*VOCABULARY, "STOP"]
         return "".join(pieces[token] for token in tokens)
 
 
@@ -80,6 +85,8 @@ class State:
         return True
 
     def accept_token(self, token: int) -> bool:
+        if token == STOP:
+            return self.written in TEXTS
         return self.accept_text(Pieces().decode([token]))
 
 
@@ -126,7 +133,7 @@ def test_others_drafts_are_cut_and_gone_on_from() -> None:
     request = Request()
     request.write('{"name": "')
     assert request.drafted(offer="Bobx") == 'Bob", "age":'
-    assert request.drafted(offer="Bobx", later="5") == 'Bob", "age":5}'
+    assert request.drafted(offer="Bobx", later="5") == 'Bob", "age":5}STOP'
     assert request.drafted(offer="age") == ""
 
 
@@ -134,7 +141,7 @@ def test_nothing_that_the_grammar_forbids() -> None:
     request = Request()
     request.write('{"name": "Bob", "age": ')
     assert request.drafted(offer="x") == ""
-    assert request.drafted(offer="1x") == "1}"
+    assert request.drafted(offer="1x") == "1}STOP"
 
 
 def test_a_draft_moves_no_state() -> None:

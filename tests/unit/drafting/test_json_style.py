@@ -20,43 +20,62 @@ def after(text: str, habits: Habits | None = None) -> JsonStyle:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("text", "sign", "expected"),
     [
-        ("{", ""),
-        ('{"a":', " "),  # as usual
-        ('{"a":1,"b":', ""),  # as the text has it
-        ('{"a":1,', " "),
-        ('{"a":1,"b":2,', ""),
-        ('{"a": "x', None),  # in a string
-        ('{"a": "x\\"y:', None),
-        ('{"a": "x:y"', ""),
-        ('{"a": 1,\n', None),  # otherwise than expected
+        ("{", '"', ""),
+        ('{"a":', "0", " "),  # as usual
+        ('{"a":1,"b":', "0", ""),  # as the text has it
+        ('{"a":1,', '"', " "),
+        ('{"a":1,"b":2,', '"', ""),
+        ('{"a": "x', '"', None),  # in a string
+        ('{"a": "x\\"y:', '"', None),
+        ('{"a": "x:y"', ",", ""),
+        ('{"a": 1,\n', '"', None),  # otherwise than expected
+        ('{\n  "a": 1', "}", "\n"),  # closed on a line of its own, as it was opened
+        ('{\n  "a": 1', ",", ""),
+        ('{\n  "a": {', "}", ""),
+        ('{\n  "a": [1, 2', "]", ""),
     ],
 )
-def test_next_whitespace(text: str, expected: str | None) -> None:
-    assert after(text).next_whitespace() == expected
+def test_whitespace(text: str, sign: str, expected: str | None) -> None:
+    assert after(text).whitespace_before(sign) == expected
 
 
 def test_by_depth() -> None:
     style = after(PRETTY)
-    assert style.next_whitespace() == "\n    "
+    assert style.whitespace_before("{") == "\n    "
     style.append("\n    {")
-    assert style.next_whitespace() == "\n      "
+    assert style.whitespace_before('"') == "\n      "
     style.append('\n      "c": 3,')
-    assert style.next_whitespace() == "\n      "
+    assert style.whitespace_before('"') == "\n      "
+    style.append('\n      "d": 3')
+    assert style.whitespace_before("}") == "\n    "
+    style.append("\n    }")
+    assert style.whitespace_before("]") == "\n  "
 
 
 def test_other_requests_teach_the_usual() -> None:
     habits = Habits()
     for _ in range(3):
         after('{"a":1,"b":2}', habits)
-    assert after('{"x":', habits).next_whitespace() == ""
+    assert after('{"x":', habits).whitespace_before("0") == ""
 
 
 def test_a_copy_teaches_nothing() -> None:
     style = after('{"a": 1, ')
     other = style.copy()
     other.append('"b":\t2,\t"c":\t', learn=False)
-    assert style.next_whitespace() == ""
+    assert style.whitespace_before('"') == ""
     style.append('"b":')
-    assert style.next_whitespace() == " "
+    assert style.whitespace_before("0") == " "
+
+
+def test_the_value_at_the_end() -> None:
+    for text, value in (
+        ('{"a": "x y', "x y"),
+        ('{"a": "x"', ""),
+        ('{"a": -12', "-12"),
+        ('{"a": 12 ', ""),
+        ('{"a": ', ""),
+    ):
+        assert after(text).value == value

@@ -90,6 +90,11 @@ class EngineTokenizer:
     def __init__(self, manager: Any) -> None:
         self._manager = manager
 
+    @property
+    def stop_token(self) -> int | None:
+        token: int | None = self._manager.tokenizer.eos_token_id
+        return token
+
     def encode(self, text: str) -> list[int]:
         tokenizer = self._manager.tokenizer
         if fast := getattr(tokenizer, "backend_tokenizer", None):

@@ -1,0 +1,82 @@
+"""Drafts by the grammars of vLLM's backends, with tokens of one character."""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import xgrammar
+
+from slipstream.drafting.base import NO_DRAFT, RequestInfo
+from slipstream.drafting.grammar import GrammarProposer, GrammarState
+from slipstream.engine.core.grammar_state import XgrammarState
+
+CHARACTERS = [chr(code) for code in (*range(32, 127), 10)]
+STOP = len(CHARACTERS)
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "city": {"type": "string"}, "age": {"type": "integer"}},
+    "required": ["name", "city", "age"],
+    "additionalProperties": False,
+}
+PROMPT = "As JSON: Marta Lindqvist, who turned 41 last week, lives in Gothenburg since 2009."
+
+
+class Characters:
+    stop_token = STOP
+
+    def encode(self, text: str) -> list[int]:
+        return [CHARACTERS.index(character) for character in text]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return "".join([*CHARACTERS, "STOP"][token] for token in tokens)
+
+
+def matcher(schema: Any) -> xgrammar.GrammarMatcher:
+    info = xgrammar.TokenizerInfo([*CHARACTERS, "</s>"], stop_token_ids=[STOP])
+    return xgrammar.GrammarMatcher(xgrammar.GrammarCompiler(info).compile_json_schema(json.dumps(schema)))
+
+
+def proposer_of(state: Callable[[], GrammarState | None], written: str) -> GrammarProposer:
+    proposer = GrammarProposer(Characters())
+    proposer.start(RequestInfo("r", len(PROMPT), grammar=state))
+    proposer.observe("r", Characters().encode(PROMPT))
+    proposer.observe("r", Characters().encode(written))
+    return proposer
+
+
+@pytest.mark.parametrize(
+    ("written", "drafted"),
+    [
+        ("{", '"name": "'),
+        ('{"name": "', ""),
+        ('{"name": "Mart', 'a Lindqvist", "city": "'),  # up to the comma
+        ('{"name": "x", "city": "Goth', 'enburg", "age":'),  # up to a word in small letters
+        ('{"name": "x", "city": "y", "age": 4', "1"),
+        ('{"name": "x", "city": "y", "age": 5', ""),
+        ('{"name": "x", "city": "y", "age": 41}', "STOP"),
+        ('{\n  "name": "x",', '\n  "city": "'),
+    ],
+)
+def test_drafts(written: str, drafted: str) -> None:
+    grammar = matcher(SCHEMA)
+    assert grammar.accept_string(written)
+    proposer = proposer_of(lambda: XgrammarState(grammar.fork(), is_json=True), written)
+    draft = proposer.propose({"r": 40}).get("r", NO_DRAFT)
+    assert Characters().decode(draft.tokens) == drafted
+
+
+def test_a_draft_leaves_the_grammar_where_it_is() -> None:
+    grammar = matcher(SCHEMA)
+    grammar.accept_string('{"name": "Mart')
+    proposer = proposer_of(lambda: XgrammarState(grammar.fork(), is_json=True), '{"name": "Mart')
+    assert proposer.propose({"r": 40})["r"].tokens
+    assert grammar.accept_string('ha", "city": "Oslo", "age": 1}')
+
+
+def test_it_ends_with_the_text() -> None:
+    grammar = matcher(SCHEMA)
+    grammar.accept_string('{"name": "a", "city": "b", "age": 1}')
+    grammar.accept_token(STOP)
+    assert not XgrammarState(grammar.fork(), is_json=True).accept_token(STOP)
+    assert XgrammarState(grammar.fork(), is_json=True).forced_text() == ""
