@@ -1,10 +1,18 @@
 """Drafts that grammars force, in a real engine: the text is bare vLLM's, with both backends that say what is
-forced, and hardly any of the forced tokens is rejected."""
+forced, and most of what is drafted is accepted. Sampled text follows the law that the model's own logits
+(transformers) and the grammar's mask give.
+"""
 
 import json
+from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+import xgrammar
+from scipy.stats import chisquare
+from transformers import AutoModelForCausalLM, AutoTokenizer
 from vllm import LLM
 
 import slipstream
@@ -67,7 +75,7 @@ def write(llm: LLM) -> list[list[int]]:
 def texts(request: pytest.FixtureRequest, smollm2: str) -> tuple[list[Any], list[Any], dict[str, Any], Any]:
     backend: dict[str, Any] = {"structured_outputs_config": {"backend": request.param}}
     bare = write(slipstream.LLM(smollm2, speculate="off", **OPTIONS, **backend))
-    fixed = {"mode": "fixed", "num_draft_tokens": 8, "ngram": {}, "suffix": {}}
+    fixed = {"mode": "fixed", "num_draft_tokens": 8}
     llm = slipstream.LLM(smollm2, speculate=fixed, **OPTIONS, **backend)
     return bare, write(llm), slipstream.drafting_report(llm), llm.get_tokenizer()
 
@@ -86,3 +94,68 @@ def test_most_of_what_is_drafted_is_accepted(texts: tuple[list[Any], list[Any], 
     drafted, accepted = (report[what]["grammar"] for what in ("draft_tokens", "accepted_tokens"))
     assert accepted > 0.6 * drafted
     assert accepted > 0.3 * sum(map(len, ours))
+
+
+DRAWS = 3000
+SIGNIFICANT = 1e-4  # twice in a row: a false alarm in one of 1e8 runs
+RARE = 5e-3  # sequences as rare as this are counted together
+REGEX = r"a (red|green|blue) (cat|car|dog) and"
+SENTENCE = "What I saw first in the street was"
+
+
+def law(model: str) -> dict[tuple[int, ...], float]:
+    """The probability of every sequence of tokens that the regex allows."""
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    network = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    info = xgrammar.TokenizerInfo.from_huggingface(tokenizer, vocab_size=network.config.vocab_size)
+    grammar = xgrammar.GrammarCompiler(info).compile_regex(REGEX)
+    mask = xgrammar.allocate_token_bitmask(1, network.config.vocab_size)
+    found: dict[tuple[int, ...], float] = {}
+
+    def go_on(written: list[int], probability: float) -> None:
+        matcher = xgrammar.GrammarMatcher(grammar)
+        for token in written:
+            assert matcher.accept_token(token)
+        matcher.fill_next_token_bitmask(mask)
+        with torch.inference_mode():
+            logits = network(torch.tensor([[*tokenizer.encode(SENTENCE), *written]])).logits[0, -1]
+        xgrammar.apply_token_bitmask_inplace(logits.unsqueeze(0), mask)
+        shares = logits.softmax(-1)
+        for token in shares.nonzero()[:, 0].tolist():
+            share = probability * float(shares[token])
+            if token == tokenizer.eos_token_id:
+                found[tuple(written)] = share
+            elif share > RARE / 20:
+                go_on([*written, token], share)
+
+    go_on([], 1.0)
+    return found
+
+
+def test_sampled_text_follows_the_law(smollm2: str) -> None:
+    expected = law(smollm2)
+    assert sum(expected.values()) > 0.95
+    common = {sequence: p for sequence, p in expected.items() if p > RARE}
+    assert len(common) > 4
+    eos = AutoTokenizer.from_pretrained(smollm2).eos_token_id
+    options = {**OPTIONS, "max_num_seqs": 128}
+    llm = slipstream.LLM(
+        smollm2, speculate={"mode": "fixed", "num_draft_tokens": 4, "grammar": True}, **options
+    )
+    found = []
+    for _ in range(2):  # the second only if the first looks bad, as one in ten thousand does by chance
+        sampling = sampling_of({"temperature": 1.0, "max_tokens": 24, "structured_outputs": {"regex": REGEX}})
+        outputs = llm.generate([SENTENCE] * DRAWS, sampling, use_tqdm=False)
+        written = [tuple(t for t in output.outputs[0].token_ids if t != eos) for output in outputs]
+        counts = Counter(written)
+        observed = [counts[sequence] for sequence in common]
+        shares = [*common.values(), 1 - sum(common.values())]
+        observed.append(DRAWS - sum(observed))
+        found.append(float(chisquare(observed, DRAWS * np.array(shares)).pvalue))
+        if found[-1] > SIGNIFICANT:
+            break
+    else:
+        raise AssertionError(f"twice not the law: {found}")
+    report = slipstream.drafting_report(llm)
+    drafted, accepted = (report[what]["grammar"] for what in ("draft_tokens", "accepted_tokens"))
+    assert DRAWS < accepted < drafted
