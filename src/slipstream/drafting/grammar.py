@@ -29,6 +29,7 @@ PRIOR = {
 MEMORY = 500.0  # tokens
 MAX_PROMPT = 4096  # tokens of its end in which values are looked up
 MIN_VALUE = 2  # characters of a string that are looked up
+LONG_VALUE = 32  # characters; of longer ones only the end
 AFTER_VALUE = re.compile(r"""[.,;:!?](?=\s|<|$)|[\n"\\()\[\]{}<>]""")
 """Where a value that stands in a text probably ends: after a sentence, or part of one, or in brackets."""
 AFTER_NAME = re.compile(AFTER_VALUE.pattern + r"|\s(?=[a-z])")
@@ -92,12 +93,10 @@ class GrammarProposer(Proposer):
     name = "grammar"
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self._habits = Habits()
         self._running: dict[str, _Running] = {}
         self._right = {kind: list(prior) for kind, prior in PRIOR.items()}
-        self.tokens_forced = 0
-        """Of drafts that were offered."""
 
     def start(self, request: RequestInfo) -> None:
         if request.grammar is not None:
@@ -115,7 +114,7 @@ class GrammarProposer(Proposer):
         running.tail = [*running.tail, *tokens][-TAIL:]
         if skipped < len(tokens):
             self._learn(running, tokens[skipped:])
-            running.style.append(self._tokenizer.decode(tokens[skipped:]))
+            running.style.append(self.tokenizer.decode(tokens[skipped:]))
         running.drafted, running.kinds = [], []
 
     def forget(self, request_id: str) -> None:
@@ -152,7 +151,6 @@ class GrammarProposer(Proposer):
                     break
             if builder.tokens:
                 running.drafted, running.kinds = builder.tokens, builder.kinds
-                self.tokens_forced += sum(kind != LOOKUP for kind in builder.kinds)
                 drafts[request_id] = Draft(builder.tokens, builder.survival)
         return drafts
 
@@ -180,7 +178,7 @@ class _Builder:
     def __init__(
         self, proposer: GrammarProposer, running: _Running, state: GrammarState, max_tokens: int
     ) -> None:
-        self._proposer, self._tokenizer = proposer, proposer._tokenizer
+        self._proposer, self._tokenizer = proposer, proposer.tokenizer
         self._running, self._state = running, state
         self._style = running.style.copy()
         self._max_tokens = max_tokens
@@ -229,7 +227,10 @@ class _Builder:
             return "", False
         if running.prompt_text is None:
             running.prompt_text = self._tokenizer.decode(running.prompt)
-        places = [found.end() for found in re.finditer(rf"(?<!\w){re.escape(value)}", running.prompt_text)]
+        pattern = re.escape(value[-LONG_VALUE:])
+        if len(value) <= LONG_VALUE:
+            pattern = r"(?<!\w)" + pattern
+        places = [found.end() for found in re.finditer(pattern, running.prompt_text)]
         if not places:
             return "", False
         most = CHARACTERS_PER_TOKEN * (self._max_tokens - len(self.tokens))
@@ -243,16 +244,16 @@ class _Builder:
         """Add the tokens of a text; of which kind they are is told by the characters they begin and end at.
         Return whether there are any."""
         tokens = self._tokenize(text)
-        end = 0
+        written = ""
         for place, token in enumerate(tokens[: self._max_tokens - len(self.tokens)]):
             if not self._state.accept_token(token):
                 break
-            start, end = end, end + len(self._tokenizer.decode([token]))
+            start, written = len(written), written + self._tokenizer.decode([token])
             # The model may write the last one together with what follows, as one token.
-            kind = EDGE if place == len(tokens) - 1 else kind_of(start, end)
+            kind = EDGE if place == len(tokens) - 1 else kind_of(start, len(written))
             self._add(token, kind, self._proposer.right(kind))
-        self._style.append(text, learn=False)
-        return end > 0
+        self._style.append(written, learn=False)
+        return bool(written)
 
     def add_lookup(self, draft: Draft) -> bool:
         """Add what another proposer drafts, as far as the grammar allows it."""
@@ -278,7 +279,7 @@ class _Builder:
         text, kind = "", FORCED
         most = CHARACTERS_PER_TOKEN * (self._max_tokens - len(self.tokens))
         while len(text) < most:
-            part = state.forced_text()
+            part = state.forced_text()[:most]
             if part and not state.accept_text(part):
                 break
             if not part and state.is_json:
