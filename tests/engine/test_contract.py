@@ -62,6 +62,18 @@ def _has(found: Any, name: str) -> bool:
 OURS = ("platform", "v2")
 ARGUMENTS = [field.name for field in dataclasses.fields(Deployment) if field.name not in OURS]
 CONTRACT = (
+    # slipstream.engine.core.grammar_state
+    Reliance("vllm.v1.structured_output.backend_types:StructuredOutputOptions"),
+    Reliance("vllm.v1.structured_output.backend_xgrammar:XgrammarGrammar", has=("matcher", "is_terminated")),
+    Reliance(
+        "vllm.v1.structured_output.backend_guidance:GuidanceGrammar",
+        has=("ll_matcher", "ll_tokenizer", "is_terminated"),
+    ),
+    Reliance("vllm.v1.structured_output:StructuredOutputManager._get_reasoner", parameters=("request",)),
+    Reliance(
+        "vllm.v1.structured_output.request:StructuredOutputRequest",
+        has=("structured_output_key", "reasoning_ended", "grammar"),
+    ),
     # slipstream.engine.launch.start, .sampling
     Reliance("vllm:LLM", has=("generate", "chat", "get_metrics")),
     Reliance("vllm:SamplingParams"),

@@ -214,8 +214,8 @@ CASES = (
     Case(
         "Structured output",
         Support.TESTED,
-        "drafts that leave the grammar are cut off",
-        "tests/engine/test_composition.py",
+        "the grammar drafts what it forces (xgrammar, guidance); drafts that leave it are cut off",
+        "tests/engine/test_grammar_drafts.py",
     ),
     Case(
         "Streaming input",
