@@ -34,6 +34,8 @@ AFTER_VALUE = re.compile(r"""[.,;:!?](?=\s|<|$)|[\n"\\()\[\]{}<>]""")
 """Where a value that stands in a text probably ends: after a sentence, or part of one, or in brackets."""
 AFTER_NAME = re.compile(AFTER_VALUE.pattern + r"|\s(?=[a-z])")
 """The same for one that begins with a capital letter or a digit: before the next word that does not."""
+TEXTS = ("a", "1", '"', "}", "]")
+"""Where none of these may follow, hardly anything may."""
 TAIL = 6  # tokens of the text with which forced text is tokenized
 MOST_PARTS = 8  # of a draft, forced and looked up in turn
 CHARACTERS_PER_TOKEN = 6  # of forced text, at most in the mean
@@ -192,9 +194,13 @@ class _Builder:
         return bool(text) and self._add_text(text, lambda start, end: kind)
 
     def add_stop(self) -> bool:
-        """Add the token that ends the text, if it may end here."""
-        stop = self._tokenizer.stop_token
-        if stop is None or len(self.tokens) >= self._max_tokens or not self._state.accept_token(stop):
+        """Add the token that ends the text, if it must end here."""
+        stop, trial = self._tokenizer.stop_token, self._state.copy()
+        if (
+            stop is None
+            or any(trial.accept_text(text) for text in TEXTS)
+            or not self._state.accept_token(stop)
+        ):
             return False
         self._add(stop, STOP, self._proposer.right(STOP))
         return True

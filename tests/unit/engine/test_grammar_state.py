@@ -74,6 +74,21 @@ def test_a_draft_leaves_the_grammar_where_it_is() -> None:
     assert grammar.accept_string('ha", "city": "Oslo", "age": 1}')
 
 
+def test_free_text_is_not_ended() -> None:
+    """As with tool calls in mid-text: the grammar begins where a tag does."""
+    info = xgrammar.TokenizerInfo([*CHARACTERS, "</s>"], stop_token_ids=[STOP])
+    tag = {"begin": "<call>", "schema": SCHEMA, "end": "</call>"}
+    grammar = xgrammar.GrammarMatcher(
+        xgrammar.GrammarCompiler(info).compile_structural_tag([xgrammar.StructuralTagItem(**tag)], ["<call>"])
+    )
+    proposer = proposer_of(lambda: XgrammarState(grammar.fork(), is_json=True), "Well")
+    grammar.accept_string("Well")
+    assert proposer.propose({"r": 40}) == {}
+    proposer.observe("r", Characters().encode("<call>"))
+    grammar.accept_string("<call>")
+    assert Characters().decode(proposer.propose({"r": 10})["r"].tokens) == '{"name": "'
+
+
 def test_it_ends_with_the_text() -> None:
     grammar = matcher(SCHEMA)
     grammar.accept_string('{"name": "a", "city": "b", "age": 1}')
