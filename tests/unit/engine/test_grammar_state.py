@@ -2,14 +2,17 @@
 
 import json
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import xgrammar
+from tokenizers import Tokenizer, decoders, pre_tokenizers
+from tokenizers.models import BPE
 
 from slipstream.drafting.base import NO_DRAFT, RequestInfo
 from slipstream.drafting.grammar import GrammarProposer, GrammarState
-from slipstream.engine.core.grammar_state import XgrammarState
+from slipstream.engine.core.grammar_state import EngineTokenizer, XgrammarState
 
 CHARACTERS = [chr(code) for code in (*range(32, 127), 10)]
 STOP = len(CHARACTERS)
@@ -72,6 +75,18 @@ def test_a_draft_leaves_the_grammar_where_it_is() -> None:
     proposer = proposer_of(lambda: XgrammarState(grammar.fork(), is_json=True), '{"name": "Mart')
     assert proposer.propose({"r": 40})["r"].tokens
     assert grammar.accept_string('ha", "city": "Oslo", "age": 1}')
+
+
+def test_spaces_at_the_beginning_of_tokens() -> None:
+    """Tokenizers as Llama 2's drop one at the beginning of a text."""
+    vocabulary = {
+        piece: number for number, piece in enumerate(("<unk>", "\u2581", "a", "\u2581a", "b", "\u2581b"))
+    }
+    fast = Tokenizer(BPE(vocabulary, [("\u2581", "a"), ("\u2581", "b")], unk_token="<unk>"))
+    fast.pre_tokenizer, fast.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    tokenizer = EngineTokenizer(SimpleNamespace(tokenizer=SimpleNamespace(backend_tokenizer=fast)))
+    assert fast.decode([5, 4]) == "bb"
+    assert tokenizer.decode([5, 4]) == " bb"
 
 
 def test_free_text_is_not_ended() -> None:

@@ -5,6 +5,7 @@ backends xgrammar (the default) and guidance say what is forced; for others noth
 """
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 from vllm.v1.structured_output.backend_guidance import GuidanceGrammar
@@ -102,7 +103,15 @@ class EngineTokenizer:
         return list(tokenizer.encode(text, add_special_tokens=False))
 
     def decode(self, tokens: Sequence[int]) -> str:
+        """Return the text of tokens in mid-text: at the beginning of a text some tokenizers drop a space."""
+        before = self._before
+        return self._decode([*before, *tokens])[len(self._decode(before)) :]
+
+    @cached_property
+    def _before(self) -> list[int]:
+        return self.encode("a")
+
+    def _decode(self, tokens: list[int]) -> str:
         tokenizer = self._manager.tokenizer
-        if fast := getattr(tokenizer, "backend_tokenizer", None):
-            return str(fast.decode(list(tokens), skip_special_tokens=False))
-        return str(tokenizer.decode(list(tokens), skip_special_tokens=False))
+        decode = getattr(tokenizer, "backend_tokenizer", tokenizer).decode
+        return str(decode(tokens, skip_special_tokens=False))
