@@ -104,12 +104,13 @@ class EngineTokenizer:
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the text of tokens in mid-text: at the beginning of a text some tokenizers drop a space."""
-        before = self._before
-        return self._decode([*before, *tokens])[len(self._decode(before)) :]
+        before, length = self._before
+        return self._decode([*before, *tokens])[length:]
 
     @cached_property
-    def _before(self) -> list[int]:
-        return self.encode("a")
+    def _before(self) -> tuple[list[int], int]:
+        tokens = self.encode("a")
+        return tokens, len(self._decode(tokens))
 
     def _decode(self, tokens: list[int]) -> str:
         tokenizer = self._manager.tokenizer
