@@ -96,7 +96,7 @@ def test_most_of_what_is_drafted_is_accepted(texts: tuple[list[Any], list[Any], 
     assert accepted > 0.3 * sum(map(len, ours))
 
 
-DRAWS = 3000
+DRAWS = 1500
 SIGNIFICANT = 1e-4  # twice in a row: a false alarm in one of 1e8 runs
 RARE = 5e-3  # sequences as rare as this are counted together
 REGEX = r"a (red|green|blue) (cat|car|dog) and"
@@ -104,7 +104,7 @@ SENTENCE = "What I saw first in the street was"
 
 
 def law(model: str) -> dict[tuple[int, ...], float]:
-    """The probability of every sequence of tokens that the regex allows."""
+    """The probability of every sequence of tokens that the regex allows and that is not rare."""
     tokenizer = AutoTokenizer.from_pretrained(model)
     network = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     info = xgrammar.TokenizerInfo.from_huggingface(tokenizer, vocab_size=network.config.vocab_size)
@@ -123,9 +123,11 @@ def law(model: str) -> dict[tuple[int, ...], float]:
         shares = logits.softmax(-1)
         for token in shares.nonzero()[:, 0].tolist():
             share = probability * float(shares[token])
+            if share <= RARE:
+                continue
             if token == tokenizer.eos_token_id:
                 found[tuple(written)] = share
-            elif share > RARE / 20:
+            else:
                 go_on([*written, token], share)
 
     go_on([], 1.0)
@@ -133,10 +135,9 @@ def law(model: str) -> dict[tuple[int, ...], float]:
 
 
 def test_sampled_text_follows_the_law(smollm2: str) -> None:
-    expected = law(smollm2)
-    assert sum(expected.values()) > 0.95
-    common = {sequence: p for sequence, p in expected.items() if p > RARE}
+    common = law(smollm2)
     assert len(common) > 4
+    assert sum(common.values()) > 0.5
     eos = AutoTokenizer.from_pretrained(smollm2).eos_token_id
     options = {**OPTIONS, "max_num_seqs": 128}
     llm = slipstream.LLM(
