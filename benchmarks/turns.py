@@ -1,7 +1,7 @@
 """Engines that take turns: each in a process of its own, with a clock that stands still while it waits.
 
 On a shared machine the speed of memory changes within seconds, and runs one after the other were seen to
-scatter by a quarter. So all arms work on the same thing, in turns of about a second that end between two steps.
+scatter by a quarter. So all arms work on the same, in turns of about a second that end between two steps.
 """
 
 import json
