@@ -3,9 +3,9 @@
     python benchmarks/reliability.py hostile MODEL --count 10000 --out FOLDER
     python benchmarks/reliability.py soak MODEL --minutes 30 --out FOLDER
 
-Meanwhile requests whose greedy text is known (the server's own without speculation, float32) are asked again and
-again, and compared. The soak has a small KV cache, so that requests are preempted, clients that cancel or hang up, and
-a proposer that fails in one call of ten (`faulty_proposer.py`).
+Meanwhile requests whose greedy text is known (the server's own without speculation, float32) are asked again
+and again, and compared. The soak has a small KV cache, so that requests are preempted, clients that cancel or
+hang up, and a proposer that fails in one call of ten (`faulty_proposer.py`).
 """
 
 import argparse
@@ -40,13 +40,17 @@ KNOWN = (
 FLAGS = ("--dtype", "float32", "--enforce-eager", "--max-model-len", "2048")
 KEY = "a key"
 VALUES: tuple[Any, ...] = (
-    None, True, False, 0, -1, 1e308, 3.5, 2**63, "", "x", "off", "auto", "\x00", "\ud800", [], [[]], {}, {"a": 1},
+    None, True, False, 0, -1, 1e308, 3.5, 2**63, "", "x", "off", "auto", "\x00", "\ud800", [], [[]], {},
+    {"a": 1},
     "x" * 10_000, [1] * 1000, "../../etc/passwd",
 )  # fmt: skip
 FIELDS = (
-    "prompt", "messages", "max_tokens", "temperature", "top_p", "top_k", "min_p", "n", "stop", "logit_bias", "seed",
-    "logprobs", "stream", "stream_options", "user", "presence_penalty", "repetition_penalty", "response_format",
-    "structured_outputs", "vllm_xargs", "cache_salt", "priority", "bad_words", "min_tokens", "tools", "tool_choice",
+    "prompt", "messages", "max_tokens", "temperature", "top_p", "top_k", "min_p", "n", "stop",
+    "logit_bias", "seed",
+    "logprobs", "stream", "stream_options", "user", "presence_penalty", "repetition_penalty",
+    "response_format",
+    "structured_outputs", "vllm_xargs", "cache_salt", "priority", "bad_words", "min_tokens", "tools",
+    "tool_choice",
     "prompt_logprobs", "truncate_prompt_tokens", "allowed_token_ids", "kv_transfer_params", "request_id",
 )  # fmt: skip
 SCHEMAS: tuple[Any, ...] = (
@@ -107,7 +111,8 @@ def hostile(count: int) -> Iterator[tuple[str, str, str, bytes]]:
             body["cache_salt"] = chance.choice(VALUES)
         elif kind == "sampling":
             body |= {
-                "temperature": chance.choice((-1, 0, 1e-9, 1e9, 2)), "top_p": chance.choice((-1, 0, 1e-9, 1, 2)),
+                "temperature": chance.choice((-1, 0, 1e-9, 1e9, 2)), "top_p": chance.choice((-1, 0, 1e-9,
+                1, 2)),
                 "top_k": chance.choice((-2, 0, 1, 10**9)), "n": chance.choice((0, 1, 3, 10**6)),
                 "logit_bias": chance.choice(({}, {"-1": 5}, {"99999999": 5}, {"1": 1e9})),
             }  # fmt: skip
@@ -237,7 +242,8 @@ async def soak(server: Server, minutes: float) -> dict[str, Any]:
         metrics = (await client.get("/metrics")).text
     running_now = [line for line in metrics.splitlines() if line.startswith("vllm:num_requests_running")]
     return {
-        "minutes": minutes, "requests": dict(counts), "known texts": known.as_dict(), "up": server.is_healthy(),
+        "minutes": minutes, "requests": dict(counts), "known texts": known.as_dict(),
+        "up": server.is_healthy(),
         "still running": sum(float(line.rpartition(" ")[2]) for line in running_now),
         "memory": slope(memory), "counters": counters(metrics),
     }  # fmt: skip
@@ -274,7 +280,8 @@ def slope(memory: list[tuple[float, float]]) -> dict[str, float]:
     kept = memory[len(memory) // 3 :]
     fit = linregress([at / 3600 for at, _ in kept], [size for _, size in kept])
     return {
-        "MiB": round(kept[-1][1], 1), "MiB an hour": round(fit.slope, 1), "low": round(fit.slope - 2 * fit.stderr, 1),
+        "MiB": round(kept[-1][1], 1), "MiB an hour": round(fit.slope, 1),
+        "low": round(fit.slope - 2 * fit.stderr, 1),
         "high": round(fit.slope + 2 * fit.stderr, 1),
     }  # fmt: skip
 
