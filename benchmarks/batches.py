@@ -2,11 +2,8 @@
 
     python benchmarks/batches.py MODEL --dtype bfloat16 --workload chat --batch 32 --out FILE
 
-Every arm is an engine of its own in a process of its own. All work on the same batch and take turns of about
-a second, between two steps: on a shared machine the speed of memory changes within seconds, and batches one
-after the other were seen to scatter by a quarter. In an arm's process the clock stands still while it waits,
-for its planner too. All requests of a batch are there from the start and have the same limit, so the batch is
-done when the slowest of them is: tokens/s are the batch's tokens over that time.
+The arms take turns (`turns.py`). All requests of a batch are there from the start and have the same limit, so
+the batch is done when the slowest of them is: tokens/s are the batch's tokens over that time.
 
 `auto@v2` and so on is the same on vLLM's V2 model runner with asynchronous scheduling
 (`slipstream.testing.v2`). Speeds are over those of the first arm.
@@ -14,25 +11,18 @@ done when the slowest of them is: tokens/s are the batch's tokens over that time
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
+from turns import BARE, V2, Arm, Turns, run_in_turns, tell
+
 from slipstream.bench.statistics import mean_ratio
 from slipstream.reporting.run_metadata import about_this_run
-from slipstream.testing import v2
 from slipstream.workloads.loading import load_workload
-
-BARE = "bare"
-V2 = "@v2"
-PAUSED = {"paused": True}
-TURN = 1.0  # seconds; a turn ends with the step that goes beyond
 
 
 def main() -> None:
@@ -50,7 +40,8 @@ def main() -> None:
     parser.add_argument("--seqs", type=int, default=64)
     options = parser.parse_args()
     names = options.arms.split(",")
-    arms = {name: Arm(name, options) for name in names}
+    arguments = (options.model, options.dtype, str(options.seqs))
+    arms = {name: Arm(name, __file__, *arguments, trace=options.trace) for name in names}
     cells = []
     for workload in options.workload or ["chat"]:
         loaded = load_workload(workload, options.max_tokens, options.model).spread(options.spread)
@@ -99,92 +90,9 @@ def line(cell: dict[str, Any]) -> str:
     return f"{cell['workload']:10} {cell['batch']:3}  {told}  {ratios}  {cell['drafting']}"
 
 
-def run_in_turns(arms: dict[str, "Arm"], batch: Any) -> dict[str, dict[str, Any]]:
-    for arm in arms.values():
-        arm.send(batch)
-    found: dict[str, dict[str, Any]] = {}
-    while len(found) < len(arms):
-        for name, arm in arms.items():
-            if name not in found:
-                answer = arm.take_turn()
-                if answer != PAUSED:
-                    found[name] = answer
-    return found
-
-
 def _schema(body: Mapping[str, Any]) -> Any:
     form = body.get("response_format")
     return None if form is None else form["json_schema"]["schema"]
-
-
-class Arm:
-    """A process with an engine."""
-
-    def __init__(self, name: str, options: argparse.Namespace) -> None:
-        environment = dict(os.environ)
-        if name.endswith(V2):
-            environment = v2.environment(environment)
-        if options.trace and not name.startswith(BARE):
-            options.trace.mkdir(parents=True, exist_ok=True)
-            environment["SLIPSTREAM_TRACE"] = str(options.trace / f"{name.replace(':', '-')}.jsonl")
-        environment["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, "--engine", name, options.model, options.dtype, str(options.seqs)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
-        )  # fmt: skip
-        self._answer()
-
-    def send(self, what: Any) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(what) + "\n")
-        self._process.stdin.flush()
-
-    def take_turn(self) -> dict[str, Any]:
-        """Let it run until its turn or its batch is over, and return which."""
-        self.send("go")
-        return self._answer()
-
-    def _answer(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        for text in self._process.stdout:
-            if text.startswith("ANSWER "):
-                found: dict[str, Any] = json.loads(text.removeprefix("ANSWER "))
-                return found
-        raise SystemExit("an engine ended")
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(60)
-
-
-class Turns:
-    """The side of an engine: it waits between two steps when its turn is over, and its clock stands still."""
-
-    def __init__(self) -> None:
-        self._clock = time.perf_counter
-        self._waited = 0.0
-        self._begun = 0.0
-        time.perf_counter = self.now  # type: ignore[assignment]
-
-    def now(self) -> float:
-        return self._clock() - self._waited
-
-    def wait(self) -> None:
-        begun = self._clock()
-        assert json.loads(sys.stdin.readline()) == "go"
-        self._waited += self._clock() - begun
-        self._begun = self.now()
-
-    def between_steps(self) -> None:
-        if self.now() - self._begun > TURN:
-            tell(PAUSED)
-            self.wait()
-
-
-def tell(what: dict[str, Any]) -> None:
-    sys.stdout.write(f"ANSWER {json.dumps(what)}\n")
-    sys.stdout.flush()
 
 
 def engine(name: str, model: str, dtype: str, seqs: str) -> None:

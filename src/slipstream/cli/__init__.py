@@ -59,5 +59,7 @@ def main() -> None:
     try:
         app()
     except SlipstreamError as error:
-        Console(stderr=True, highlight=False).print(Text("error: ", "bold red") + Text(str(error)))
+        Console(stderr=True, highlight=False).print(
+            Text("error: ", "bold red") + Text(str(error)), soft_wrap=True
+        )
         sys.exit(2)

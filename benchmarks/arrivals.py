@@ -1,0 +1,177 @@
+"""Requests that come one after the other: how long they wait for their first token, against bare vLLM.
+
+    python benchmarks/arrivals.py MODEL --dtype float32 --workload edit --rate 0.8 --out FILE
+
+They come at the same times in all arms (Poisson), however soon others are done: in a closed loop an arm that
+is faster is sent more prompts a second. The arms take turns (`turns.py`), and the times are by each one's own
+clock. Counted are requests that join others which are being written; they wait for the step under way.
+"""
+
+import argparse
+import json
+import random
+import sys
+from collections import deque
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from turns import BARE, Arm, Turns, run_in_turns, tell
+
+from slipstream.bench.statistics import mean_ratio
+from slipstream.reporting.run_metadata import about_this_run
+from slipstream.workloads.loading import load_workload
+
+ARMS: dict[str, Any] = {
+    BARE: "off",
+    "throughput": {"objective": "throughput"},
+    "latency": {"objective": "latency"},
+    "fixed:3": "fixed:3",
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model")
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--workload", action="append")
+    parser.add_argument("--rate", type=float, action="append", help="requests a second")
+    parser.add_argument("--requests", type=int, default=32, help="a round")
+    parser.add_argument("--arms", default="bare,throughput,latency")
+    parser.add_argument("--max-tokens", type=int, default=48)
+    parser.add_argument("--spread", type=float, default=0.5)
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    arms = {name: Arm(name, __file__, options.model, options.dtype) for name in options.arms.split(",")}
+    cells = []
+    for workload in options.workload or ["chat"]:
+        loaded = load_workload(workload, options.max_tokens, options.model).spread(options.spread)
+        for rate in options.rate or [1.0]:
+            cells.append(measure(arms, options.rounds, options.requests, loaded, rate))
+            sys.stderr.write(json.dumps({k: v for k, v in cells[-1].items() if k != "rounds"}) + "\n")
+            shown = {name: str(value) for name, value in vars(options).items() if name != "model"}
+            found = {"about": about_this_run(), "options": shown, "cells": cells}
+            options.out.write_text(json.dumps(found, indent=1) + "\n")
+    for arm in arms.values():
+        arm.close()
+
+
+def measure(arms: dict[str, Arm], rounds: int, count: int, workload: Any, rate: float) -> dict[str, Any]:
+    """Run so many rounds with all arms, and one before to warm up."""
+    source = cycle(workload.requests)
+    runs = []
+    for number in range(rounds + 1):
+        clock, chance = 0.0, random.Random(number)
+        asked = []
+        for request in islice(source, count):
+            form = request.body.get("response_format")
+            schema = None if form is None else form["json_schema"]["schema"]
+            asked.append([clock, request.messages, request.max_tokens, schema])
+            clock += chance.expovariate(rate)
+        order = list(arms)[number % len(arms) :] + list(arms)[: number % len(arms)]
+        found = run_in_turns({name: arms[name] for name in order}, asked)
+        if number:
+            runs.append(found)
+    return {"workload": workload.name, "rate": rate, **summary(runs, next(iter(arms))), "rounds": runs}
+
+
+def summary(runs: list[dict[str, Any]], first: str) -> dict[str, Any]:
+    """Return times by arm, and their ratios to those of the first, with intervals over rounds."""
+    told: dict[str, Any] = {}
+    for name in runs[0]:
+        joined = [_joined(run, name) for run in runs]
+        told[name] = {
+            "ttft_p50": float(np.percentile(np.concatenate(joined), 50)),
+            "ttft_p95": float(np.percentile(np.concatenate(joined), 95)),
+            "requests": sum(map(len, joined)),
+        }
+        if name == first:
+            continue
+        for what, of in (("p50", 50), ("p95", 95)):
+            told[name][f"ttft_{what}_over_{first}"] = _interval(
+                [
+                    np.percentile(_joined(run, name), of) / np.percentile(_joined(run, first), of)
+                    for run in runs
+                ]
+            )
+        told[name][f"end_to_end_over_{first}"] = _interval(
+            [np.mean(run[name]["latency"]) / np.mean(run[first]["latency"]) for run in runs]
+        )
+    return {"arms": told}
+
+
+def _joined(run: dict[str, Any], name: str) -> list[float]:
+    return [seconds for seconds, joined in zip(run[name]["ttft"], run[name]["joined"], strict=True) if joined]
+
+
+def _interval(ratios: list[Any]) -> dict[str, float]:
+    found = mean_ratio([float(ratio) for ratio in ratios])
+    return {"value": round(found.value, 3), "low": round(found.low, 3), "high": round(found.high, 3)}
+
+
+def engine(name: str, model: str, dtype: str) -> None:
+    """Write what comes in, round by round."""
+    turns = Turns()
+    from vllm import SamplingParams
+    from vllm.sampling_params import StructuredOutputsParams
+
+    import slipstream
+
+    llm = slipstream.LLM(
+        model, speculate=ARMS[name], dtype=dtype, enforce_eager=True, max_model_len=2048, max_num_seqs=64,
+        kv_cache_memory_bytes=1 << 30, enable_prefix_caching=False, disable_log_stats=True,
+    )  # fmt: skip
+    tokenizer = llm.get_tokenizer()
+    tell({"ready": True})
+    for text in sys.stdin:
+        asked = json.loads(text)
+        prompts = [
+            tokenizer.apply_chat_template(m, add_generation_prompt=True, tokenize=False)
+            for _, m, _, _ in asked
+        ]
+        tokens = [tokenizer.encode(prompt, add_special_tokens=False) for prompt in prompts]
+        first: dict[int, float] = {}
+        last: dict[int, float] = {}
+        joined: dict[int, bool] = {}
+        waiting = deque(range(len(asked)))
+        turns.wait()
+        begun = turns.now()
+        while waiting or llm.llm_engine.has_unfinished_requests():
+            turns.between_steps()
+            now = turns.now() - begun
+            while waiting and asked[waiting[0]][0] <= now:
+                number = waiting.popleft()
+                _, _, limit, schema = asked[number]
+                wanted = None if schema is None else StructuredOutputsParams(json=schema)
+                parameters = SamplingParams(temperature=0, max_tokens=limit, structured_outputs=wanted)
+                came = asked[number][0]
+                joined[number] = any(first[other] <= came < last.get(other, now) for other in first)
+                llm.llm_engine.add_request(str(number), {"prompt_token_ids": tokens[number]}, parameters)
+            if not llm.llm_engine.has_unfinished_requests():
+                turns.skip(asked[waiting[0]][0] - now)
+                continue
+            outputs = llm.llm_engine.step()
+            now = turns.now() - begun
+            for output in outputs:
+                number = int(output.request_id)
+                first.setdefault(number, now)
+                if output.finished:
+                    last[number] = now
+        numbers = range(len(asked))
+        tell(
+            {
+                "ttft": [round(first[number] - asked[number][0], 4) for number in numbers],
+                "latency": [round(last[number] - asked[number][0], 4) for number in numbers],
+                "joined": [joined[number] for number in numbers],
+                "seconds": round(turns.now() - begun, 3),
+            }
+        )
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--engine":
+        engine(*sys.argv[2:])
+    else:
+        main()

@@ -1,0 +1,329 @@
+"""A server under hostile inputs, or under mixed load for long: is it up, and is everybody else's text right?
+
+    python benchmarks/reliability.py hostile MODEL --count 10000 --out FOLDER
+    python benchmarks/reliability.py soak MODEL --minutes 30 --out FOLDER
+
+Meanwhile requests whose greedy text is known (the server's own without speculation, float32) are asked again
+and again, and compared. The soak has a small KV cache, so that requests are preempted, clients that cancel or
+hang up, and a proposer that fails in one call of ten (`faulty_proposer.py`).
+"""
+
+import argparse
+import asyncio
+import json
+import random
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+from scipy.stats import linregress
+
+from slipstream.reporting.run_metadata import about_this_run
+from slipstream.serving.arms import Arm
+from slipstream.serving.servers import Server, running
+
+AT_ONCE = 8
+KNOWN_TOKENS = 24
+KNOWN = (
+    "Monday, Tuesday, Wednesday,",
+    "The capital of France is",
+    "red, green, blue, red, green, blue, red,",
+    "def add(a, b):\n    return",
+    "Count: one, two, three, four,",
+    '{"name": "Ann", "age": 31}\n{"name": "Bob", "age":',
+)
+FLAGS = ("--dtype", "float32", "--enforce-eager", "--max-model-len", "2048")
+KEY = "a key"
+VALUES: tuple[Any, ...] = (
+    None, True, False, 0, -1, 1e308, 3.5, 2**63, "", "x", "off", "auto", "\x00", "\ud800", [], [[]], {},
+    {"a": 1},
+    "x" * 10_000, [1] * 1000, "../../etc/passwd",
+)  # fmt: skip
+FIELDS = (
+    "prompt", "messages", "max_tokens", "temperature", "top_p", "top_k", "min_p", "n", "stop",
+    "logit_bias", "seed",
+    "logprobs", "stream", "stream_options", "user", "presence_penalty", "repetition_penalty",
+    "response_format",
+    "structured_outputs", "vllm_xargs", "cache_salt", "priority", "bad_words", "min_tokens", "tools",
+    "tool_choice",
+    "prompt_logprobs", "truncate_prompt_tokens", "allowed_token_ids", "kv_transfer_params", "request_id",
+)  # fmt: skip
+SCHEMAS: tuple[Any, ...] = (
+    {"type": "nothing"}, {"type": "object", "properties": {"a": {"$ref": "#/$defs/none"}}}, {"$ref": "#"},
+    {"enum": []}, {"enum": [f"value {i}" for i in range(3000)]}, {"type": "string", "pattern": "(a+)+$"},
+    {"type": "string", "pattern": "[" * 50}, {"type": "array", "minItems": 10**9}, "not a schema", 7,
+    {"type": "object", "properties": {f"p{i}": {"type": "integer"} for i in range(300)}},
+)  # fmt: skip
+REGEXES = (
+    "(a+)+b",
+    "[",
+    "a{1,100000}",
+    "(?<=x)y",
+    "",
+    ".*" * 50,
+    "\\p{L}+",
+    "((((((((((a?)?)?)?)?)?)?)?)?)?)",
+)
+
+
+def hostile(count: int) -> Iterator[tuple[str, str, str, bytes]]:
+    """Return kinds, methods, paths and bodies."""
+    chance = random.Random(0)
+    paths = ("/v1/completions", "/v1/chat/completions")
+    for number in range(count):
+        kind = ("bytes", "types", "repetition", "long", "grammar", "xargs", "names", "sampling", "paths")[
+            number % 9
+        ]
+        path, method = chance.choice(paths), "POST"
+        body: Any = {"model": "m", "prompt": "Hello", "max_tokens": 4}
+        if path == paths[1]:
+            body = {"model": "m", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}
+        if kind == "bytes":
+            data = bytes(chance.randrange(256) for _ in range(chance.randrange(200)))
+            yield kind, method, path, b'{"model": "m", "prompt": "' + data if chance.random() < 0.5 else data
+            continue
+        if kind == "types":
+            for field in chance.sample(FIELDS, chance.randrange(1, 4)):
+                body[field] = chance.choice(VALUES)
+        elif kind == "repetition":
+            unit = [chance.randrange(1000) for _ in range(chance.choice((1, 2, 3, 7, 50)))]
+            path, body = (
+                paths[0],
+                {"model": "m", "prompt": (unit * 2000)[: chance.choice((100, 1900))], "max_tokens": 8},
+            )
+        elif kind == "long":
+            tokens = 131_072 if number % 90 == 3 else 4096
+            path, body = paths[0], {"model": "m", "prompt": [1] * tokens, "max_tokens": 4}
+        elif kind == "grammar":
+            if chance.random() < 0.5:
+                body["structured_outputs"] = {"regex": chance.choice(REGEXES)}
+            else:
+                body["structured_outputs"] = {"json": chance.choice(SCHEMAS)}
+        elif kind == "xargs":
+            body["vllm_xargs"] = {chance.choice(("speculate", "other", "")): chance.choice(VALUES)}
+        elif kind == "names":
+            body["model"] = chance.choice(("../m", "m/../../x", "lora:x", "", "x" * 5000, "\x00"))
+            body["cache_salt"] = chance.choice(VALUES)
+        elif kind == "sampling":
+            body |= {
+                "temperature": chance.choice((-1, 0, 1e-9, 1e9, 2)), "top_p": chance.choice((-1, 0, 1e-9,
+                1, 2)),
+                "top_k": chance.choice((-2, 0, 1, 10**9)), "n": chance.choice((0, 1, 3, 10**6)),
+                "logit_bias": chance.choice(({}, {"-1": 5}, {"99999999": 5}, {"1": 1e9})),
+            }  # fmt: skip
+        else:
+            method = chance.choice(("GET", "PUT", "DELETE", "POST", "PATCH"))
+            path = chance.choice(
+                ("/v1/slipstream/plan", "/v1/slipstream/../plan", "/v1/slipstream/%00", "/metrics?x=")
+            )
+        yield kind, method, path, json.dumps(body).encode("utf-8", "surrogatepass")
+
+
+class KnownTexts:
+    """Asks for texts that are known, and counts those that are not as they should be."""
+
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self._client = client
+        self._texts: dict[str, str] = {}
+        self.asked, self.wrong, self.failed = 0, 0, 0
+
+    async def learn(self) -> None:
+        for prompt in KNOWN:
+            self._texts[prompt] = await self._write(prompt, {"vllm_xargs": {"speculate": "off"}})
+
+    async def check(self) -> None:
+        prompt = KNOWN[self.asked % len(KNOWN)]
+        self.asked += 1
+        try:
+            self.wrong += await self._write(prompt, {}) != self._texts[prompt]
+        except (httpx.HTTPError, KeyError):
+            self.failed += 1
+
+    async def _write(self, prompt: str, more: dict[str, Any]) -> str:
+        body = {"model": "m", "prompt": prompt, "max_tokens": KNOWN_TOKENS, "temperature": 0, **more}
+        answer = await self._client.post("/v1/completions", json=body)
+        return str(answer.json()["choices"][0]["text"])
+
+    def as_dict(self) -> dict[str, int]:
+        return {"asked": self.asked, "wrong": self.wrong, "failed": self.failed}
+
+
+async def attack(server: Server, count: int) -> dict[str, Any]:
+    """Send hostile requests, some at once, and known ones between them."""
+    answered: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    source = hostile(count)
+    headers = {"Authorization": f"Bearer {KEY}"}
+    async with httpx.AsyncClient(base_url=server.url, timeout=120, headers=headers) as client:
+        known = KnownTexts(client)
+        await known.learn()
+
+        async def send() -> None:
+            for kind, method, path, body in source:
+                try:
+                    content = {"content": body} if method in ("POST", "PUT", "PATCH") else {}
+                    answer = await client.request(
+                        method, path, headers={"Content-Type": "application/json"}, **content
+                    )
+                    answered[kind][str(answer.status_code)] += 1
+                except httpx.HTTPError as error:
+                    answered[kind][type(error).__name__] += 1
+
+        attacks = [asyncio.create_task(send()) for _ in range(AT_ONCE)]
+        while not all(task.done() for task in attacks):
+            await known.check()
+        await asyncio.gather(*attacks)
+        unguarded = await without_key(server.url)
+    return {
+        "requests": sum(sum(kinds.values()) for kinds in answered.values()), "answered": answered,
+        "known texts": known.as_dict(), "up": server.is_healthy(), "open without the key": unguarded,
+    }  # fmt: skip
+
+
+async def without_key(url: str) -> list[str]:
+    """Return our paths, and vLLM's that write text, which answer without the key."""
+    async with httpx.AsyncClient(base_url=url, timeout=30) as client:
+        asked = {
+            "/v1/slipstream/plan": await client.get("/v1/slipstream/plan"),
+            "/v1/completions": await client.post("/v1/completions", json={"model": "m", "prompt": "x"}),
+        }
+    return [path for path, answer in asked.items() if answer.status_code != 401]
+
+
+async def soak(server: Server, minutes: float) -> dict[str, Any]:
+    """Send all kinds of requests for so long; some are cancelled while they are written."""
+    ends = time.monotonic() + 60 * minutes
+    counts: Counter[str] = Counter()
+    memory: list[tuple[float, float]] = []
+    async with httpx.AsyncClient(
+        base_url=server.url, timeout=300, headers={"Authorization": f"Bearer {KEY}"}
+    ) as client:
+        known = KnownTexts(client)
+        await known.learn()
+
+        async def until_the_end(do: Callable[[random.Random], Awaitable[None]], seed: int) -> None:
+            chance = random.Random(seed)
+            while time.monotonic() < ends:
+                await do(chance)
+
+        async def client_of_any_kind(chance: random.Random) -> None:
+            body = a_request(chance)
+            kind = chance.choice(("whole", "whole", "stream", "hang up"))
+            counts[kind] += 1
+            try:
+                if kind == "whole":
+                    answer = await client.post("/v1/completions", json=body)
+                    counts[f"status {answer.status_code}"] += 1
+                    return
+                async with client.stream("POST", "/v1/completions", json={**body, "stream": True}) as answer:
+                    left = chance.randrange(1, 8) if kind == "hang up" else 10**6
+                    async for _ in answer.aiter_lines():
+                        left -= 1
+                        if left == 0:
+                            return
+                counts[f"status {answer.status_code}"] += 1
+            except httpx.HTTPError as error:
+                counts[type(error).__name__] += 1
+
+        async def ask_known(chance: random.Random) -> None:
+            await known.check()
+
+        async def weigh(chance: random.Random) -> None:
+            memory.append((time.monotonic(), megabytes(server.process.pid)))
+            await asyncio.sleep(5)
+
+        tasks = [until_the_end(client_of_any_kind, seed) for seed in range(2 * AT_ONCE)]
+        await asyncio.gather(*tasks, until_the_end(ask_known, 0), until_the_end(weigh, 0))
+        await asyncio.sleep(5)
+        metrics = (await client.get("/metrics")).text
+    running_now = [line for line in metrics.splitlines() if line.startswith("vllm:num_requests_running")]
+    return {
+        "minutes": minutes, "requests": dict(counts), "known texts": known.as_dict(),
+        "up": server.is_healthy(),
+        "still running": sum(float(line.rpartition(" ")[2]) for line in running_now),
+        "memory": slope(memory), "counters": counters(metrics),
+    }  # fmt: skip
+
+
+def a_request(chance: random.Random) -> dict[str, Any]:
+    words = chance.choices(
+        ("red", "green", "blue", "one", "two", "the", "of", "stone"), k=chance.randrange(4, 200)
+    )
+    body: dict[str, Any] = {
+        "model": "m", "prompt": " ".join(words), "max_tokens": chance.randrange(4, 120),
+        "temperature": chance.choice((0, 0, 0.7, 1.0)),
+    }  # fmt: skip
+    match chance.randrange(8):
+        case 0:
+            body["structured_outputs"] = {"regex": "(red|green|blue) (one|two)"}
+        case 1:
+            body["vllm_xargs"] = {"speculate": chance.choice(("off", "auto", 4))}
+        case 2:
+            body["n"] = 2
+        case 3:
+            body["cache_salt"] = chance.choice(("a", "b"))
+    return body
+
+
+def megabytes(pid: int) -> float:
+    """Return the memory of the server and all its processes."""
+    processes = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+    return sum(process.memory_info().rss for process in processes) / 2**20
+
+
+def slope(memory: list[tuple[float, float]]) -> dict[str, float]:
+    """Return by how much it grows, after the first third, in MiB an hour, with its interval."""
+    kept = memory[len(memory) // 3 :]
+    fit = linregress([at / 3600 for at, _ in kept], [size for _, size in kept])
+    return {
+        "MiB": round(kept[-1][1], 1), "MiB an hour": round(fit.slope, 1),
+        "low": round(fit.slope - 2 * fit.stderr, 1),
+        "high": round(fit.slope + 2 * fit.stderr, 1),
+    }  # fmt: skip
+
+
+def counters(metrics: str) -> dict[str, float]:
+    wanted = (
+        "slipstream_faults",
+        "vllm:num_preemptions_total",
+        "slipstream_drafts_total",
+        "slipstream_guard",
+    )
+    return {
+        name: float(value)
+        for name, _, value in (line.rpartition(" ") for line in metrics.splitlines())
+        if name.startswith(wanted)
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("what", choices=("hostile", "soak"))
+    parser.add_argument("model")
+    parser.add_argument("--count", type=int, default=10_000)
+    parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    speculate: Any = {"ngram": {}, "suffix": {"share": "salt"}}
+    if options.what == "soak":
+        speculate["plugins"] = {"faulty_proposer.FaultyProposer": {}}
+    environment = {"VLLM_API_KEY": KEY, "PYTHONPATH": str(Path(__file__).parent)}
+    arm = Arm("auto", json.dumps(speculate), environment)
+    flags = [*FLAGS, "--served-model-name", "m"]
+    if options.what == "soak":
+        flags += ["--kv-cache-memory-bytes", str(64 << 20), "--max-num-seqs", "16"]
+    with running(options.model, [arm], flags, options.out / "servers", timed=False) as servers:
+        server = servers["auto"]
+        work = attack(server, options.count) if options.what == "hostile" else soak(server, options.minutes)
+        found = asyncio.run(work)
+    found = {"about": about_this_run(), **found}
+    (options.out / f"{options.what}.json").write_text(json.dumps(found, indent=1) + "\n")
+    sys.stdout.write(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
