@@ -17,6 +17,7 @@ from typing import Any
 import slipstream
 
 MAX_TOKENS = 48
+TOP_1_TOKENS = 24
 BATCH = 20
 KV_CACHE_BYTES = 512 * 1024**2
 GREEDY: dict[str, Any] = {"temperature": 0.0}
@@ -28,8 +29,13 @@ class Run:
     single: list[list[int]]
     batched: list[list[int]]
     top_1: list[list[int]]
-    """Batched, sampled at a temperature, but from the one most probable token."""
+    """The beginnings, batched and sampled at a temperature, but from the one most probable token."""
     counted: dict[str, float]
+
+    @property
+    def beginnings(self) -> list[list[int]]:
+        """What `top_1` is to be."""
+        return [tokens[:TOP_1_TOKENS] for tokens in self.batched]
 
     @property
     def acceptance(self) -> float:
@@ -50,12 +56,13 @@ def run_arm(
         kv_cache_memory_bytes=KV_CACHE_BYTES,
         **speculation,
     )
+    short = {**GREEDY, "max_tokens": MAX_TOKENS // 2}
     one_by_one = (
-        [tokens for prompt in prompts[::4] for tokens in _generate(llm, [prompt], [GREEDY], MAX_TOKENS // 2)]
-        if single
-        else []
+        [tokens for prompt in prompts[::4] for tokens in _generate(llm, [prompt], [short])] if single else []
     )
-    samplings = [GREEDY] * len(prompts) + [TOP_1] * (len(prompts) if top_1 else 0)
+    samplings = [{**GREEDY, "max_tokens": MAX_TOKENS}] * len(prompts)
+    if top_1:
+        samplings += [{**TOP_1, "max_tokens": TOP_1_TOKENS}] * len(prompts)
     batched = _generate(llm, [*prompts, *prompts][: len(samplings)], samplings)
     run = Run(
         single=one_by_one,
@@ -98,10 +105,8 @@ def sampling_of(options: Mapping[str, Any]) -> slipstream.SamplingParams:
     return slipstream.SamplingParams(**options)
 
 
-def _generate(
-    llm: Any, prompts: Sequence[str], samplings: Sequence[dict[str, Any]], max_tokens: int = MAX_TOKENS
-) -> list[list[int]]:
-    parameters = [slipstream.SamplingParams(max_tokens=max_tokens, **sampling) for sampling in samplings]
+def _generate(llm: Any, prompts: Sequence[str], samplings: Sequence[dict[str, Any]]) -> list[list[int]]:
+    parameters = [slipstream.SamplingParams(**sampling) for sampling in samplings]
     outputs = llm.generate(list(prompts), parameters, use_tqdm=False)
     return [list(output.outputs[0].token_ids) for output in outputs]
 
