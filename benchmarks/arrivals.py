@@ -17,10 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from turns import BARE, Arm, Turns, run_in_turns, tell
+from turns import BARE, Arm, Turns, greedy, interval_of, run_in_turns, save, schema_of, tell
 
-from slipstream.bench.statistics import mean_ratio
-from slipstream.reporting.run_metadata import about_this_run
 from slipstream.workloads.loading import load_workload
 
 ARMS: dict[str, Any] = {
@@ -51,9 +49,7 @@ def main() -> None:
         for rate in options.rate or [1.0]:
             cells.append(measure(arms, options.rounds, options.requests, loaded, rate))
             sys.stderr.write(json.dumps({k: v for k, v in cells[-1].items() if k != "rounds"}) + "\n")
-            shown = {name: str(value) for name, value in vars(options).items() if name != "model"}
-            found = {"about": about_this_run(), "options": shown, "cells": cells}
-            options.out.write_text(json.dumps(found, indent=1) + "\n")
+            save(options, cells)
     for arm in arms.values():
         arm.close()
 
@@ -66,12 +62,9 @@ def measure(arms: dict[str, Arm], rounds: int, count: int, workload: Any, rate: 
         clock, chance = 0.0, random.Random(number)
         asked = []
         for request in islice(source, count):
-            form = request.body.get("response_format")
-            schema = None if form is None else form["json_schema"]["schema"]
-            asked.append([clock, request.messages, request.max_tokens, schema])
+            asked.append([clock, request.messages, request.max_tokens, schema_of(request.body)])
             clock += chance.expovariate(rate)
-        order = list(arms)[number % len(arms) :] + list(arms)[: number % len(arms)]
-        found = run_in_turns({name: arms[name] for name in order}, asked)
+        found = run_in_turns(arms, asked, first=number)
         if number:
             runs.append(found)
     return {"workload": workload.name, "rate": rate, **summary(runs, next(iter(arms))), "rounds": runs}
@@ -90,13 +83,13 @@ def summary(runs: list[dict[str, Any]], first: str) -> dict[str, Any]:
         if name == first:
             continue
         for what, of in (("p50", 50), ("p95", 95)):
-            told[name][f"ttft_{what}_over_{first}"] = _interval(
+            told[name][f"ttft_{what}_over_{first}"] = interval_of(
                 [
                     np.percentile(_joined(run, name), of) / np.percentile(_joined(run, first), of)
                     for run in runs
                 ]
             )
-        told[name][f"end_to_end_over_{first}"] = _interval(
+        told[name][f"end_to_end_over_{first}"] = interval_of(
             [np.mean(run[name]["latency"]) / np.mean(run[first]["latency"]) for run in runs]
         )
     return {"arms": told}
@@ -106,17 +99,9 @@ def _joined(run: dict[str, Any], name: str) -> list[float]:
     return [seconds for seconds, joined in zip(run[name]["ttft"], run[name]["joined"], strict=True) if joined]
 
 
-def _interval(ratios: list[Any]) -> dict[str, float]:
-    found = mean_ratio([float(ratio) for ratio in ratios])
-    return {"value": round(found.value, 3), "low": round(found.low, 3), "high": round(found.high, 3)}
-
-
 def engine(name: str, model: str, dtype: str) -> None:
     """Write what comes in, round by round."""
     turns = Turns()
-    from vllm import SamplingParams
-    from vllm.sampling_params import StructuredOutputsParams
-
     import slipstream
 
     llm = slipstream.LLM(
@@ -143,10 +128,8 @@ def engine(name: str, model: str, dtype: str) -> None:
             now = turns.now() - begun
             while waiting and asked[waiting[0]][0] <= now:
                 number = waiting.popleft()
-                _, _, limit, schema = asked[number]
-                wanted = None if schema is None else StructuredOutputsParams(json=schema)
-                parameters = SamplingParams(temperature=0, max_tokens=limit, structured_outputs=wanted)
-                came = asked[number][0]
+                came, _, limit, schema = asked[number]
+                parameters = greedy(limit, schema)
                 joined[number] = any(first[other] <= came < last.get(other, now) for other in first)
                 llm.llm_engine.add_request(str(number), {"prompt_token_ids": tokens[number]}, parameters)
             if not llm.llm_engine.has_unfinished_requests():

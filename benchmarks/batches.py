@@ -13,15 +13,12 @@ import argparse
 import json
 import statistics
 import sys
-from collections.abc import Mapping
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
-from turns import BARE, V2, Arm, Turns, run_in_turns, tell
+from turns import BARE, V2, Arm, Turns, greedy, interval_of, run_in_turns, save, schema_of, tell
 
-from slipstream.bench.statistics import mean_ratio
-from slipstream.reporting.run_metadata import about_this_run
 from slipstream.workloads.loading import load_workload
 
 
@@ -48,9 +45,7 @@ def main() -> None:
         for size in options.batch or [32]:
             cells.append(measure(arms, options.rounds, loaded.name, size, loaded.requests))
             sys.stderr.write(line(cells[-1]) + "\n")
-            shown = {name: str(value) for name, value in vars(options).items() if name != "model"}
-            found = {"about": about_this_run(), "options": shown, "cells": cells}
-            options.out.write_text(json.dumps(found, indent=1) + "\n")
+            save(options, cells)
     for arm in arms.values():
         arm.close()
 
@@ -60,9 +55,8 @@ def measure(arms: dict[str, "Arm"], rounds: int, workload: str, size: int, reque
     source = cycle(requests)
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in arms}
     for number in range(rounds + 1):
-        batch = [[r.messages, r.max_tokens, _schema(r.body)] for r in islice(source, size)]
-        order = list(arms)[number % len(arms) :] + list(arms)[: number % len(arms)]
-        for name, found in run_in_turns({name: arms[name] for name in order}, batch).items():
+        batch = [[r.messages, r.max_tokens, schema_of(r.body)] for r in islice(source, size)]
+        for name, found in run_in_turns(arms, batch, first=number).items():
             if number:
                 runs[name].append(found)
     cell: dict[str, Any] = {"workload": workload, "batch": size, "seconds": {}, "tokens": {}, "speedup": {}}
@@ -75,8 +69,7 @@ def measure(arms: dict[str, "Arm"], rounds: int, workload: str, size: int, reque
                 one["tokens"] / one["seconds"] / (bare["tokens"] / bare["seconds"])
                 for one, bare in zip(found, runs[first], strict=True)
             ]
-            interval = mean_ratio(ratios)
-            cell["speedup"][name] = {"value": interval.value, "low": interval.low, "high": interval.high}
+            cell["speedup"][name] = interval_of(ratios)
     cell["drafting"] = {name: found[-1]["drafting"] for name, found in runs.items()}
     return cell
 
@@ -90,17 +83,9 @@ def line(cell: dict[str, Any]) -> str:
     return f"{cell['workload']:10} {cell['batch']:3}  {told}  {ratios}  {cell['drafting']}"
 
 
-def _schema(body: Mapping[str, Any]) -> Any:
-    form = body.get("response_format")
-    return None if form is None else form["json_schema"]["schema"]
-
-
 def engine(name: str, model: str, dtype: str, seqs: str) -> None:
     """Run batches as they come in."""
     turns = Turns()
-    from vllm import SamplingParams
-    from vllm.sampling_params import StructuredOutputsParams
-
     import slipstream
     from slipstream.replay.recorder import TraceRecorder
 
@@ -126,13 +111,7 @@ def engine(name: str, model: str, dtype: str, seqs: str) -> None:
     before = {"draft_tokens": 0, "accepted_tokens": 0}
     for text in sys.stdin:
         batch = json.loads(text)
-        parameters = [
-            SamplingParams(
-                temperature=0, max_tokens=limit,
-                structured_outputs=None if schema is None else StructuredOutputsParams(json=schema),
-            )
-            for _, limit, schema in batch
-        ]  # fmt: skip
+        parameters = [greedy(limit, schema) for _, limit, schema in batch]
         turns.wait()
         begun = turns.now()
         outputs = llm.chat([messages for messages, _, _ in batch], parameters, use_tqdm=False)

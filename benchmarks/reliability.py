@@ -1,21 +1,24 @@
-"""A server under hostile inputs, or under mixed load for long: is it up, and is everybody else's text right?
+"""Attack a server with hostile inputs, or load it for long: is it up, and is everybody else's text right?
 
     python benchmarks/reliability.py hostile MODEL --count 10000 --out FOLDER
     python benchmarks/reliability.py soak MODEL --minutes 30 --out FOLDER
 
 Meanwhile requests whose greedy text is known (the server's own without speculation, float32) are asked again
 and again, and compared. The soak has a small KV cache, so that requests are preempted, clients that cancel or
-hang up, and a proposer that fails in one call of ten (`faulty_proposer.py`).
+hang up, and a proposer that fails in one call of ten (`FaultyNgram` of the tests).
 """
 
 import argparse
 import asyncio
 import json
+import os
 import random
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -41,17 +44,14 @@ FLAGS = ("--dtype", "float32", "--enforce-eager", "--max-model-len", "2048")
 KEY = "a key"
 VALUES: tuple[Any, ...] = (
     None, True, False, 0, -1, 1e308, 3.5, 2**63, "", "x", "off", "auto", "\x00", "\ud800", [], [[]], {},
-    {"a": 1},
-    "x" * 10_000, [1] * 1000, "../../etc/passwd",
+    {"a": 1}, "x" * 10_000, [1] * 1000, "../../etc/passwd",
 )  # fmt: skip
 FIELDS = (
-    "prompt", "messages", "max_tokens", "temperature", "top_p", "top_k", "min_p", "n", "stop",
-    "logit_bias", "seed",
-    "logprobs", "stream", "stream_options", "user", "presence_penalty", "repetition_penalty",
-    "response_format",
-    "structured_outputs", "vllm_xargs", "cache_salt", "priority", "bad_words", "min_tokens", "tools",
-    "tool_choice",
-    "prompt_logprobs", "truncate_prompt_tokens", "allowed_token_ids", "kv_transfer_params", "request_id",
+    "prompt", "messages", "max_tokens", "temperature", "top_p", "top_k", "min_p", "n", "stop", "logit_bias",
+    "seed", "logprobs", "stream", "stream_options", "user", "presence_penalty", "repetition_penalty",
+    "response_format", "structured_outputs", "vllm_xargs", "cache_salt", "priority", "bad_words",
+    "min_tokens", "tools", "tool_choice", "prompt_logprobs", "truncate_prompt_tokens", "allowed_token_ids",
+    "kv_transfer_params", "request_id",
 )  # fmt: skip
 SCHEMAS: tuple[Any, ...] = (
     {"type": "nothing"}, {"type": "object", "properties": {"a": {"$ref": "#/$defs/none"}}}, {"$ref": "#"},
@@ -60,68 +60,84 @@ SCHEMAS: tuple[Any, ...] = (
     {"type": "object", "properties": {f"p{i}": {"type": "integer"} for i in range(300)}},
 )  # fmt: skip
 REGEXES = (
-    "(a+)+b",
-    "[",
-    "a{1,100000}",
-    "(?<=x)y",
-    "",
-    ".*" * 50,
-    "\\p{L}+",
-    "((((((((((a?)?)?)?)?)?)?)?)?)?)",
-)
+    "(a+)+b", "[", "a{1,100000}", "(?<=x)y", "", ".*" * 50, "\\p{L}+", "(((((((((a?)?)?)?)?)?)?)?)?)",
+)  # fmt: skip
+SAMPLING: dict[str, tuple[Any, ...]] = {
+    "temperature": (-1, 0, 1e-9, 1e9, 2),
+    "top_p": (-1, 0, 1e-9, 1, 2),
+    "top_k": (-2, 0, 1, 10**9),
+    "n": (0, 1, 3, 10**6),
+    "logit_bias": ({}, {"-1": 5}, {"99999999": 5}, {"1": 1e9}),
+}
+COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
+OUR_PATHS = ("/v1/slipstream/plan", "/v1/slipstream/../plan", "/v1/slipstream/%00", "/metrics?x=")
 
 
-def hostile(count: int) -> Iterator[tuple[str, str, str, bytes]]:
-    """Return kinds, methods, paths and bodies."""
-    chance = random.Random(0)
-    paths = ("/v1/completions", "/v1/chat/completions")
-    for number in range(count):
-        kind = ("bytes", "types", "repetition", "long", "grammar", "xargs", "names", "sampling", "paths")[
-            number % 9
-        ]
-        path, method = chance.choice(paths), "POST"
-        body: Any = {"model": "m", "prompt": "Hello", "max_tokens": 4}
-        if path == paths[1]:
-            body = {"model": "m", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}
-        if kind == "bytes":
-            data = bytes(chance.randrange(256) for _ in range(chance.randrange(200)))
-            yield kind, method, path, b'{"model": "m", "prompt": "' + data if chance.random() < 0.5 else data
-            continue
-        if kind == "types":
-            for field in chance.sample(FIELDS, chance.randrange(1, 4)):
-                body[field] = chance.choice(VALUES)
-        elif kind == "repetition":
-            unit = [chance.randrange(1000) for _ in range(chance.choice((1, 2, 3, 7, 50)))]
-            path, body = (
-                paths[0],
-                {"model": "m", "prompt": (unit * 2000)[: chance.choice((100, 1900))], "max_tokens": 8},
-            )
-        elif kind == "long":
-            tokens = 131_072 if number % 90 == 3 else 4096
-            path, body = paths[0], {"model": "m", "prompt": [1] * tokens, "max_tokens": 4}
-        elif kind == "grammar":
-            if chance.random() < 0.5:
-                body["structured_outputs"] = {"regex": chance.choice(REGEXES)}
-            else:
-                body["structured_outputs"] = {"json": chance.choice(SCHEMAS)}
-        elif kind == "xargs":
-            body["vllm_xargs"] = {chance.choice(("speculate", "other", "")): chance.choice(VALUES)}
-        elif kind == "names":
-            body["model"] = chance.choice(("../m", "m/../../x", "lora:x", "", "x" * 5000, "\x00"))
-            body["cache_salt"] = chance.choice(VALUES)
-        elif kind == "sampling":
-            body |= {
-                "temperature": chance.choice((-1, 0, 1e-9, 1e9, 2)), "top_p": chance.choice((-1, 0, 1e-9,
-                1, 2)),
-                "top_k": chance.choice((-2, 0, 1, 10**9)), "n": chance.choice((0, 1, 3, 10**6)),
-                "logit_bias": chance.choice(({}, {"-1": 5}, {"99999999": 5}, {"1": 1e9})),
-            }  # fmt: skip
-        else:
-            method = chance.choice(("GET", "PUT", "DELETE", "POST", "PATCH"))
-            path = chance.choice(
-                ("/v1/slipstream/plan", "/v1/slipstream/../plan", "/v1/slipstream/%00", "/metrics?x=")
-            )
-        yield kind, method, path, json.dumps(body).encode("utf-8", "surrogatepass")
+@dataclass(frozen=True)
+class Call:
+    body: bytes
+    path: str = COMPLETIONS
+    method: str = "POST"
+
+
+def usual(chance: random.Random) -> dict[str, Any]:
+    asked: dict[str, Any] = {"model": "m", "max_tokens": 4}
+    if chance.random() < 0.5:
+        return {**asked, "prompt": "Hello"}
+    return {**asked, "messages": [{"role": "user", "content": "Hello"}]}
+
+
+def call(body: dict[str, Any], **more: Any) -> Call:
+    path = CHAT if "messages" in body else COMPLETIONS
+    return Call(json.dumps(body).encode("utf-8", "surrogatepass"), **{"path": path, **more})
+
+
+def random_bytes(chance: random.Random) -> Call:
+    begun = chance.choice((b"", b'{"model": "m", "prompt": "'))
+    return Call(begun + chance.randbytes(chance.randrange(200)))
+
+
+def wrong_types(chance: random.Random) -> Call:
+    fields = chance.sample(FIELDS, chance.randrange(1, 4))
+    return call(usual(chance) | {field: chance.choice(VALUES) for field in fields})
+
+
+def repetition(chance: random.Random) -> Call:
+    unit = [chance.randrange(1000) for _ in range(chance.choice((1, 2, 3, 7, 50)))]
+    return call({"model": "m", "prompt": (unit * 2000)[: chance.choice((100, 1900))], "max_tokens": 8})
+
+
+def too_long(chance: random.Random) -> Call:
+    return call({"model": "m", "prompt": [1] * chance.choice((4096, 4096, 131_072)), "max_tokens": 4})
+
+
+def grammar(chance: random.Random) -> Call:
+    wanted = chance.choice(({"regex": chance.choice(REGEXES)}, {"json": chance.choice(SCHEMAS)}))
+    return call(usual(chance) | {"structured_outputs": wanted})
+
+
+def our_argument(chance: random.Random) -> Call:
+    name = chance.choice(("speculate", "speculate", "other", ""))
+    return call(usual(chance) | {"vllm_xargs": {name: chance.choice(VALUES)}})
+
+
+def names(chance: random.Random) -> Call:
+    model = chance.choice(("m", "../m", "m/../../x", "lora:x", "", "x" * 5000, "\x00"))
+    return call(usual(chance) | {"model": model, "cache_salt": chance.choice(VALUES)})
+
+
+def sampling(chance: random.Random) -> Call:
+    return call(usual(chance) | {field: chance.choice(values) for field, values in SAMPLING.items()})
+
+
+def paths(chance: random.Random) -> Call:
+    method = chance.choice(("GET", "PUT", "DELETE", "POST", "PATCH"))
+    return call(usual(chance), path=chance.choice(OUR_PATHS), method=method)
+
+
+KINDS: tuple[Callable[[random.Random], Call], ...] = (
+    random_bytes, wrong_types, repetition, too_long, grammar, our_argument, names, sampling, paths,
+)  # fmt: skip
 
 
 class KnownTexts:
@@ -153,22 +169,24 @@ class KnownTexts:
         return {"asked": self.asked, "wrong": self.wrong, "failed": self.failed}
 
 
+def client_of(server: Server) -> httpx.AsyncClient:
+    headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
+    return httpx.AsyncClient(base_url=server.url, timeout=300, headers=headers)
+
+
 async def attack(server: Server, count: int) -> dict[str, Any]:
     """Send hostile requests, some at once, and known ones between them."""
     answered: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    source = hostile(count)
-    headers = {"Authorization": f"Bearer {KEY}"}
-    async with httpx.AsyncClient(base_url=server.url, timeout=120, headers=headers) as client:
+    chance = random.Random(0)
+    source = ((kind.__name__, kind(chance)) for kind in islice(cycle(KINDS), count))
+    async with client_of(server) as client:
         known = KnownTexts(client)
         await known.learn()
 
         async def send() -> None:
-            for kind, method, path, body in source:
+            for kind, asked in source:
                 try:
-                    content = {"content": body} if method in ("POST", "PUT", "PATCH") else {}
-                    answer = await client.request(
-                        method, path, headers={"Content-Type": "application/json"}, **content
-                    )
+                    answer = await client.request(asked.method, asked.path, content=asked.body)
                     answered[kind][str(answer.status_code)] += 1
                 except httpx.HTTPError as error:
                     answered[kind][type(error).__name__] += 1
@@ -177,11 +195,13 @@ async def attack(server: Server, count: int) -> dict[str, Any]:
         while not all(task.done() for task in attacks):
             await known.check()
         await asyncio.gather(*attacks)
-        unguarded = await without_key(server.url)
     return {
-        "requests": sum(sum(kinds.values()) for kinds in answered.values()), "answered": answered,
-        "known texts": known.as_dict(), "up": server.is_healthy(), "open without the key": unguarded,
-    }  # fmt: skip
+        "requests": sum(sum(kinds.values()) for kinds in answered.values()),
+        "answered": answered,
+        "known texts": known.as_dict(),
+        "up": server.is_healthy(),
+        "open without the key": await without_key(server.url),
+    }
 
 
 async def without_key(url: str) -> list[str]:
@@ -199,9 +219,7 @@ async def soak(server: Server, minutes: float) -> dict[str, Any]:
     ends = time.monotonic() + 60 * minutes
     counts: Counter[str] = Counter()
     memory: list[tuple[float, float]] = []
-    async with httpx.AsyncClient(
-        base_url=server.url, timeout=300, headers={"Authorization": f"Bearer {KEY}"}
-    ) as client:
+    async with client_of(server) as client:
         known = KnownTexts(client)
         await known.learn()
 
@@ -210,7 +228,7 @@ async def soak(server: Server, minutes: float) -> dict[str, Any]:
             while time.monotonic() < ends:
                 await do(chance)
 
-        async def client_of_any_kind(chance: random.Random) -> None:
+        async def ask_something(chance: random.Random) -> None:
             body = a_request(chance)
             kind = chance.choice(("whole", "whole", "stream", "hang up"))
             counts[kind] += 1
@@ -236,7 +254,7 @@ async def soak(server: Server, minutes: float) -> dict[str, Any]:
             memory.append((time.monotonic(), megabytes(server.process.pid)))
             await asyncio.sleep(5)
 
-        tasks = [until_the_end(client_of_any_kind, seed) for seed in range(2 * AT_ONCE)]
+        tasks = [until_the_end(ask_something, seed) for seed in range(2 * AT_ONCE)]
         await asyncio.gather(*tasks, until_the_end(ask_known, 0), until_the_end(weigh, 0))
         await asyncio.sleep(5)
         metrics = (await client.get("/metrics")).text
@@ -287,12 +305,7 @@ def slope(memory: list[tuple[float, float]]) -> dict[str, float]:
 
 
 def counters(metrics: str) -> dict[str, float]:
-    wanted = (
-        "slipstream_faults",
-        "vllm:num_preemptions_total",
-        "slipstream_drafts_total",
-        "slipstream_guard",
-    )
+    wanted = ("slipstream_faults", "vllm:num_preemptions", "slipstream_drafts", "slipstream_guard")
     return {
         name: float(value)
         for name, _, value in (line.rpartition(" ") for line in metrics.splitlines())
@@ -310,8 +323,9 @@ def main() -> None:
     options = parser.parse_args()
     speculate: Any = {"ngram": {}, "suffix": {"share": "salt"}}
     if options.what == "soak":
-        speculate["plugins"] = {"faulty_proposer.FaultyProposer": {}}
-    environment = {"VLLM_API_KEY": KEY, "PYTHONPATH": str(Path(__file__).parent)}
+        speculate["plugins"] = {"engine.planted.FaultyNgram": {}}
+    path = [str(Path(__file__).parents[1] / "tests"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {"VLLM_API_KEY": KEY, "PYTHONPATH": os.pathsep.join(path)}
     arm = Arm("auto", json.dumps(speculate), environment)
     flags = [*FLAGS, "--served-model-name", "m"]
     if options.what == "soak":

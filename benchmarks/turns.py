@@ -1,17 +1,22 @@
-"""Engines that take turns: each in a process of its own, with a clock that stands still while it waits.
+"""Compare engines in turns: each has a process of its own, and a clock that stands still while it waits.
 
 On a shared machine the speed of memory changes within seconds, and runs one after the other were seen to
-scatter by a quarter. So all arms work on the same, in turns of about a second that end between two steps.
+scatter by a quarter. So all arms are given the same requests at once, and each runs for about a second at a
+time; its turn ends between two steps.
 """
 
+import argparse
 import json
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from slipstream.bench.statistics import mean_ratio
+from slipstream.reporting.run_metadata import about_this_run
 from slipstream.testing import v2
 
 BARE = "bare"
@@ -20,17 +25,39 @@ PAUSED = {"paused": True}
 TURN = 1.0  # seconds; a turn ends with the step that goes beyond
 
 
-def run_in_turns(arms: dict[str, "Arm"], batch: Any) -> dict[str, dict[str, Any]]:
+def run_in_turns(arms: dict[str, "Arm"], batch: Any, first: int) -> dict[str, dict[str, Any]]:
+    """Run a batch with all arms, beginning with the arm of this number, and return what each found."""
     for arm in arms.values():
         arm.send(batch)
+    first %= len(arms)
+    order = [*list(arms)[first:], *list(arms)[:first]]
     found: dict[str, dict[str, Any]] = {}
     while len(found) < len(arms):
-        for name, arm in arms.items():
+        for name in order:
             if name not in found:
-                answer = arm.take_turn()
+                answer = arms[name].take_turn()
                 if answer != PAUSED:
                     found[name] = answer
     return found
+
+
+def schema_of(body: Mapping[str, Any]) -> Any:
+    """Return the JSON schema that a request asks for."""
+    form = body.get("response_format")
+    return None if form is None else form["json_schema"]["schema"]
+
+
+def interval_of(ratios: Sequence[float]) -> dict[str, float]:
+    """Return the mean of ratios, one of each round, with its interval."""
+    found = mean_ratio([float(ratio) for ratio in ratios])
+    return {"value": round(found.value, 3), "low": round(found.low, 3), "high": round(found.high, 3)}
+
+
+def save(options: argparse.Namespace, cells: list[dict[str, Any]]) -> None:
+    """Write what was found to `--out`, with what was run."""
+    shown = {name: str(value) for name, value in vars(options).items() if name != "model"}
+    found = {"about": about_this_run(), "options": shown, "cells": cells}
+    options.out.write_text(json.dumps(found, indent=1) + "\n")
 
 
 class Arm:
@@ -106,3 +133,12 @@ class Turns:
 def tell(what: dict[str, Any]) -> None:
     sys.stdout.write(f"ANSWER {json.dumps(what)}\n")
     sys.stdout.flush()
+
+
+def greedy(limit: int, schema: Any) -> Any:
+    """Return sampling parameters; to be called in an engine's process."""
+    from vllm import SamplingParams
+    from vllm.sampling_params import StructuredOutputsParams
+
+    wanted = None if schema is None else StructuredOutputsParams(json=schema)
+    return SamplingParams(temperature=0, max_tokens=limit, structured_outputs=wanted)

@@ -34,7 +34,7 @@ class Thresholds:
     """Newcomers per step below which `latency` does not look at those to come. Chosen."""
     first_token_delay: float = 0.04
     """Of the time that a newcomer waits without drafts, what drafts may add under `latency`. The aim is
-    5%; up to 12% was measured at the median (docs/planning.md). Doubled: 8%."""
+    5% at the median; measured with the same arrivals for all: -6% and 2% (docs/planning.md). Doubled: 8%."""
     prompt_rate: float = 0.1
     """Of what is new in the time of a step with prompts. Chosen."""
 
