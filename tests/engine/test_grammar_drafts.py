@@ -4,7 +4,9 @@ forced, and most of what is drafted is accepted. Sampled text follows the law th
 """
 
 import json
+import re
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -45,6 +47,7 @@ TOOL_CALL = {
     "required": ["tool", "arguments"],
     "additionalProperties": False,
 }
+TAG = {"begin": "<call>", "schema": TOOL_CALL, "end": "</call>"}
 MANY = {"type": "array", "items": PERSON, "minItems": 3, "maxItems": 3}
 GRAMMARS: dict[str, dict[str, Any]] = {
     "object": {"json": PERSON},
@@ -52,8 +55,14 @@ GRAMMARS: dict[str, dict[str, Any]] = {
     "array": {"json": MANY},
     "regex": {"regex": r"(ab|cd)-[0-9]{3}-END OF THE LINE"},
     "choice": {"choice": ["a very long choice indeed", "another quite long choice"]},
+    "tag": {"structural_tag": json.dumps({"structures": [TAG], "triggers": ["<call>"]})},
 }
-PROMPTS = ["Ann is 31 and likes red. As JSON: ", "The weather in Oslo, in celsius: ", "Three people: "]
+CALL = '<call>{"tool": "get_weather", "arguments": {"location": "%s", "unit": "celsius"}}</call>\n'
+PROMPTS = [
+    "Ann is 31 and likes red. As JSON: ",
+    "The weather in Oslo, Rome, Bern and Graz:\n" + CALL % "Oslo" + CALL % "Rome",
+    "Three people: ",
+]
 PARAMETERS = [
     {"max_tokens": 120, "temperature": 0.0, "structured_outputs": grammar}
     for grammar in GRAMMARS.values()
@@ -85,8 +94,12 @@ def test_the_text_is_bare_vllms(texts: tuple[list[Any], list[Any], dict[str, Any
     assert ours == bare
     assert report["failures"] == 0
     assert not report["faults"]
-    for tokens in ours[: 2 * len(PROMPTS)]:
-        json.loads(tokenizer.decode(tokens, skip_special_tokens=True))
+    written = [tokenizer.decode(tokens, skip_special_tokens=True) for tokens in ours]
+    for text in written[: 2 * len(PROMPTS)]:
+        json.loads(text)
+    call = re.search("<call>(.*?)</call>", written[-2])  # in mid-text, where the grammar begins with the tag
+    assert call is not None
+    assert json.loads(call[1]).keys() == {"tool", "arguments"}
 
 
 def test_most_of_what_is_drafted_is_accepted(texts: tuple[list[Any], list[Any], dict[str, Any], Any]) -> None:
@@ -94,6 +107,26 @@ def test_most_of_what_is_drafted_is_accepted(texts: tuple[list[Any], list[Any], 
     drafted, accepted = (report[what]["grammar"] for what in ("draft_tokens", "accepted_tokens"))
     assert accepted > 0.25 * drafted  # all of every draft is verified
     assert accepted > 0.3 * sum(map(len, ours))
+
+
+def test_nothing_is_forced_while_the_model_reasons(smollm2: str) -> None:
+    parser = str(Path(__file__).parent / "first_line_parser.py")
+    reasoning: dict[str, Any] = {"reasoning_parser": "first_line", "reasoning_parser_plugin": parser}
+    sampling = sampling_of({"max_tokens": 100, "temperature": 0.0, "structured_outputs": {"json": PERSON}})
+    prompts = ["Ann is 31 years old and likes the color red.", "Let us think about a person first."]
+    found = []
+    for speculate in ("off", {"mode": "fixed", "num_draft_tokens": 8}):
+        llm = slipstream.LLM(smollm2, speculate=speculate, structured_outputs_config=reasoning, **OPTIONS)
+        found.append([output.outputs[0].text for output in llm.generate(prompts, sampling, use_tqdm=False)])
+    bare, ours = found
+    assert ours == bare
+    for text in ours:
+        first, _, rest = text.partition("\n")
+        assert first
+        assert json.loads(rest).keys() == PERSON["properties"].keys()  # type: ignore[attr-defined]
+    report = slipstream.drafting_report(llm)
+    assert report["accepted_tokens"]["grammar"] > 10
+    assert not report["faults"]
 
 
 DRAWS = 1500

@@ -9,10 +9,12 @@ import pytest
 import xgrammar
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
+from vllm.v1.structured_output.backend_types import StructuredOutputOptions
+from vllm.v1.structured_output.backend_xgrammar import XgrammarGrammar
 
 from slipstream.drafting.base import NO_DRAFT, RequestInfo
 from slipstream.drafting.grammar import GrammarProposer, GrammarState
-from slipstream.engine.core.grammar_state import EngineTokenizer, XgrammarState
+from slipstream.engine.core.grammar_state import EngineTokenizer, XgrammarState, grammar_of
 
 CHARACTERS = [chr(code) for code in (*range(32, 127), 10)]
 STOP = len(CHARACTERS)
@@ -69,12 +71,33 @@ def test_drafts(written: str, drafted: str) -> None:
     assert Characters().decode(draft.tokens) == drafted
 
 
+def request_of(grammar: xgrammar.GrammarMatcher) -> Any:
+    """Return a request as vLLM's scheduler has it."""
+    held = XgrammarGrammar(vocab_size=STOP + 1, matcher=grammar, ctx=None)
+    key = (StructuredOutputOptions.JSON, json.dumps(SCHEMA))
+    asked = SimpleNamespace(structured_output_key=key, grammar=held, reasoning_ended=None)
+    return SimpleNamespace(use_structured_output=True, structured_output_request=asked)
+
+
 def test_a_draft_leaves_the_grammar_where_it_is() -> None:
     grammar = matcher(SCHEMA)
     grammar.accept_string('{"name": "Mart')
-    proposer = proposer_of(lambda: XgrammarState(grammar.fork(), is_json=True), '{"name": "Mart')
+    manager = SimpleNamespace(_get_reasoner=lambda request: None)
+    state = grammar_of(request_of(grammar), manager)
+    assert state is not None
+    proposer = proposer_of(state, '{"name": "Mart')
     assert proposer.propose({"r": 40})["r"].tokens
     assert grammar.accept_string('ha", "city": "Oslo", "age": 1}')
+
+
+def test_there_is_no_state_while_the_model_reasons() -> None:
+    request = request_of(matcher(SCHEMA))
+    manager = SimpleNamespace(_get_reasoner=lambda request: object(), enable_in_reasoning=False)
+    state = grammar_of(request, manager)
+    assert state is not None
+    assert state() is None
+    request.structured_output_request.reasoning_ended = True
+    assert state() is not None
 
 
 def test_spaces_at_the_beginning_of_tokens() -> None:
