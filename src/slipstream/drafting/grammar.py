@@ -195,12 +195,11 @@ class _Builder:
 
     def add_stop(self) -> bool:
         """Add the token that ends the text, if it must end here."""
-        stop, trial = self._tokenizer.stop_token, self._state.copy()
-        if (
-            stop is None
-            or any(trial.accept_text(text) for text in TEXTS)
-            or not self._state.accept_token(stop)
-        ):
+        stop = self._tokenizer.stop_token
+        if stop is None or (self._state.is_json and self._style.is_within):
+            return False
+        trial = self._state.copy()
+        if any(trial.accept_text(text) for text in TEXTS) or not self._state.accept_token(stop):
             return False
         self._add(stop, STOP, self._proposer.right(STOP))
         return True
@@ -233,14 +232,11 @@ class _Builder:
             return "", False
         if running.prompt_text is None:
             running.prompt_text = self._tokenizer.decode(running.prompt)
-        pattern = re.escape(value[-LONG_VALUE:])
-        if len(value) <= LONG_VALUE:
-            pattern = r"(?<!\w)" + pattern
-        places = [found.end() for found in re.finditer(pattern, running.prompt_text)]
-        if not places:
+        place = _last_place(running.prompt_text, value)
+        if place is None:
             return "", False
         most = CHARACTERS_PER_TOKEN * (self._max_tokens - len(self.tokens))
-        following = running.prompt_text[places[-1] : places[-1] + most]
+        following = running.prompt_text[place : place + most]
         if not self._style.in_string:
             return re.match(r"[\d.]*", following)[0].rstrip("."), False  # type: ignore[index]
         end = (AFTER_VALUE if value[0].islower() else AFTER_NAME).search(following)
@@ -305,6 +301,15 @@ class _Builder:
             return joined[len(tail) :]
         known = self._tokenizer.encode(before)
         return joined[len(known) :] if joined[: len(known)] == known else self._tokenizer.encode(text)
+
+
+def _last_place(text: str, value: str) -> int | None:
+    """Return where the value ends in the text; the last time, and only where it begins a word."""
+    searched = value[-LONG_VALUE:]
+    at = text.rfind(searched)
+    while at > 0 and searched == value and text[at - 1].isalnum():
+        at = text.rfind(searched, 0, at + len(searched) - 1)
+    return at + len(searched) if at >= 0 else None
 
 
 def _guess(state: GrammarState, style: JsonStyle) -> str:

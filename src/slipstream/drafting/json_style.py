@@ -101,6 +101,11 @@ class JsonStyle:
             self.in_string = False
             self._space = self.value = ""
 
+    @property
+    def is_within(self) -> bool:
+        """Return whether a bracket or a string is open."""
+        return self._depth > 0 or self.in_string
+
     def next_signs(self) -> str:
         """Return the signs that can follow the last one in JSON of any schema."""
         return FOLLOWING.get(self._sign, ENDS)

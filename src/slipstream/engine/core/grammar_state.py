@@ -90,6 +90,7 @@ class EngineTokenizer:
 
     def __init__(self, manager: Any) -> None:
         self._manager = manager
+        self._texts: dict[int, str] = {}
 
     @property
     def stop_token(self) -> int | None:
@@ -104,6 +105,13 @@ class EngineTokenizer:
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the text of tokens in mid-text: at the beginning of a text some tokenizers drop a space."""
+        if len(tokens) != 1:
+            return self._decode_in_text(tokens)
+        if (text := self._texts.get(tokens[0])) is None:
+            text = self._texts[tokens[0]] = self._decode_in_text(tokens)
+        return text
+
+    def _decode_in_text(self, tokens: Sequence[int]) -> str:
         before, length = self._before
         return self._decode([*before, *tokens])[length:]
 
