@@ -16,7 +16,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -250,13 +250,16 @@ class Drafting:
             },
         }  # fmt: skip
         proposers = [make_proposer(name, options[name]) for name in names if name in options]
+        self._grammar = GrammarProposer(EngineTokenizer(SimpleNamespace(tokenizer=tokenizer)))
         if "grammar" in names:
-            proposers.append(GrammarProposer(EngineTokenizer(SimpleNamespace(tokenizer=tokenizer))))
+            proposers.append(self._grammar)
         self.composer = Composer(proposers, vocab_size)
         self._compile = compile_
         self._left: dict[str, list[int]] = {}
         self._advance: dict[str, Callable[[int], None]] = {}
         self.passes: dict[str, int] = defaultdict(int)
+        self.kinds: dict[str, Counter[str]] = defaultdict(Counter)
+        """Of the right tokens of the grammar's drafts, by request."""
 
     def start(self, name: str, prompt: list[int], answer: list[int], schema: Any) -> None:
         from slipstream.drafting.base import RequestInfo
@@ -282,6 +285,8 @@ class Drafting:
             right = 0
             while right < len(draft) and draft[right] == left[right]:
                 right += 1
+            if name in self._grammar._running:
+                self.kinds[name].update(self._grammar._running[name].kinds[:right])
             written, self._left[name] = left[: right + 1], left[right + 1 :]
             self.passes[name] += 1
             begun = time.perf_counter()
@@ -330,6 +335,7 @@ def draft_again(asked: Sequence[dict[str, Any]], bare: dict[str, Any], tokenizer
         drafting = Drafting(proposers, compile_, tokenizer, vocab_size)
         tokens: dict[str, int] = defaultdict(int)
         passes: dict[str, int] = defaultdict(int)
+        kinds: dict[str, Counter[str]] = defaultdict(Counter)
         for number, request, prompt, answer in texts:  # one after the other
             drafting.start(number, prompt, answer, request["schema"])
             while drafting.goes_on:
@@ -337,13 +343,13 @@ def draft_again(asked: Sequence[dict[str, Any]], bare: dict[str, Any], tokenizer
             drafting.composer.forget(number)
             tokens[request["name"]] += len(answer)
             passes[request["name"]] += drafting.passes[number]
+            kinds[request["name"]].update(drafting.kinds[number])
         by_set[name] = sum(tokens.values()) / sum(passes.values())
         for schema in tokens:
             by_schema[schema][name] = round(tokens[schema] / passes[schema], 3)
             if name == "grammar":
-                by_schema[schema]["share drafted by the grammar"] = round(
-                    1 - passes[schema] / tokens[schema], 3
-                )
+                for kind, count in kinds[schema].items():
+                    by_schema[schema][f"share of tokens: {kind}"] = round(count / tokens[schema], 3)
     return {
         "tokens_per_pass": by_set,
         "by_schema": by_schema,
