@@ -155,7 +155,11 @@ class Composer:
     ) -> None:
         """Let the offers for requests with a grammar be cut where it forbids a token, and be extended by what
         it forces."""
-        governed = {request: most for request, most in wanted.items() if grammar.governs(request)}
+        governed = {
+            request: most
+            for request, most in wanted.items()
+            if grammar.governs(request) and self.faults.allows(grammar.name, request)
+        }
         if not governed:
             return
         drafts = {
