@@ -115,10 +115,9 @@ def test_spaces_at_the_beginning_of_tokens() -> None:
 def test_free_text_is_not_ended() -> None:
     """As with tool calls in mid-text: the grammar begins where a tag does."""
     info = xgrammar.TokenizerInfo([*CHARACTERS, "</s>"], stop_token_ids=[STOP])
-    tag = {"begin": "<call>", "schema": SCHEMA, "end": "</call>"}
-    grammar = xgrammar.GrammarMatcher(
-        xgrammar.GrammarCompiler(info).compile_structural_tag([xgrammar.StructuralTagItem(**tag)], ["<call>"])
-    )
+    tag = xgrammar.StructuralTagItem(begin="<call>", schema=SCHEMA, end="</call>")
+    compiled = xgrammar.GrammarCompiler(info).compile_structural_tag([tag], ["<call>"])
+    grammar = xgrammar.GrammarMatcher(compiled)
     proposer = proposer_of(lambda: XgrammarState(grammar.fork(), is_json=True), "Well")
     grammar.accept_string("Well")
     assert proposer.propose({"r": 40}) == {}
