@@ -264,8 +264,8 @@ class Drafting:
     def start(self, name: str, prompt: list[int], answer: list[int], schema: Any) -> None:
         from slipstream.drafting.base import RequestInfo
 
-        state, advance = self._compile(schema)
-        self.composer.start(RequestInfo(name, len(prompt), grammar=state))
+        grammar, advance = self._compile(schema)
+        self.composer.start(RequestInfo(name, len(prompt), grammar=grammar))
         self.composer.observe(name, [*prompt, answer[0]])
         advance(answer[0])
         self._advance[name] = advance
@@ -311,13 +311,13 @@ def compiler(tokenizer: Any, vocab_size: int) -> Callable[[Any], Any]:
         xgrammar.TokenizerInfo.from_huggingface(tokenizer, vocab_size=vocab_size)
     )
 
-    def make(schema: Any) -> tuple[Callable[[], Any], Callable[[int], Any]]:
+    def make(schema: Any) -> tuple[Any, Callable[[int], Any]]:
         matcher = xgrammar.GrammarMatcher(compiled.compile_json_schema(json.dumps(schema)))
 
-        def state() -> Any:
-            return None if matcher.is_terminated() else XgrammarState(matcher.fork(), is_json=True)
-
-        return state, matcher.accept_token
+        grammar = SimpleNamespace(
+            is_json=True, is_whole=True, is_active=True, state=lambda: XgrammarState(matcher.fork())
+        )
+        return grammar, matcher.accept_token
 
     return make
 

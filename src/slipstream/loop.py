@@ -176,7 +176,7 @@ class SpeculationLoop:
                 requested[request.id] = request.requested
                 selected.append(request)
             elif request.requested == AUTO and not paused:
-                empty = request.empty_lookups >= THRESHOLDS.max_empty_lookups and request.grammar is None
+                empty = request.empty_lookups >= THRESHOLDS.max_empty_lookups and not _is_bound(request)
                 (others if empty else selected).append(request)
         self.state = StepState(step, requested, outlook, priority, queue)
         most = MAX_LOOKUPS
@@ -242,7 +242,7 @@ class SpeculationLoop:
         for request in selected:
             if request.id in wanted:
                 draft = drafts.get(request.id)
-                if request.empty_lookups >= THRESHOLDS.max_empty_lookups:
+                if request.empty_lookups >= THRESHOLDS.max_empty_lookups and not _is_bound(request):
                     retried += 1
                     skipped = self._under_way.get(request.id, 0)
                     tokens += sum(draft.survival[skipped:]) if draft else 0.0
@@ -251,3 +251,8 @@ class SpeculationLoop:
                 request.pace += THRESHOLDS.pace_rate * (expected - request.pace)
                 self._pace += (request.pace - self._pace) / THRESHOLDS.pace_memory
         return retried, tokens
+
+
+def _is_bound(request: RunningRequest) -> bool:
+    """Return whether a grammar drafts for the request: then there is something to find at any time."""
+    return request.grammar is not None and request.grammar.is_active

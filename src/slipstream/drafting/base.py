@@ -6,12 +6,12 @@ a stand-in that asks them.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from slipstream.drafting.grammar import GrammarState
+    from slipstream.drafting.grammar import Grammar
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ class RequestInfo:
     num_prompt_tokens: int
     tenant: str | None = None
     """Requests of the same tenant may draft from each other's text; None: from nobody else's."""
-    grammar: "Callable[[], GrammarState | None] | None" = None
-    """Gives a copy of the state of its grammar at the end of its text, if it has one."""
+    grammar: "Grammar | None" = None
+    """Of its structured output."""
 
 
 class Proposer(ABC):

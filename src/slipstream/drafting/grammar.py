@@ -9,6 +9,7 @@ position.
 """
 
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -28,8 +29,10 @@ PRIOR = {
 """Tokens that were right, of so many, before any has been seen."""
 MEMORY = 500.0  # tokens
 MAX_PROMPT = 4096  # tokens of its end in which values are looked up
+MAX_PROMPT_TEXT = 16384  # characters of it
 MIN_VALUE = 2  # characters of a string that are looked up
 LONG_VALUE = 32  # characters; of longer ones only the end
+MOST_PLACES = 16  # of a value in the prompt that are looked at
 AFTER_VALUE = re.compile(r"""[.,;:!?](?=\s|<|$)|[\n"\\()\[\]{}<>]""")
 """Where a value that stands in a text probably ends: after a sentence, or part of one, or in brackets."""
 AFTER_NAME = re.compile(AFTER_VALUE.pattern + r"|\s(?=[a-z])")
@@ -39,25 +42,48 @@ TEXTS = ("a", "1", '"', "}", "]")
 TAIL = 6  # tokens of the text with which forced text is tokenized
 MOST_PARTS = 8  # of a draft, forced and looked up in turn
 CHARACTERS_PER_TOKEN = 6  # of forced text, at most in the mean
+LONGEST_FORCED = 2000
+"""Characters. A grammar works forced text out to its end, so that drafts of a longer one cost too much."""
+SLOW, MOST_SLOW = 0.05, 3
+"""Seconds of a draft, and how often it may take longer before a request has no more of them."""
 
 
 class GrammarState(Protocol):
-    """The state of a grammar at some place of a text. It is a copy: what is done to it changes no request."""
-
-    is_json: bool
-    """It is of JSON, where whitespace may stand between signs."""
-
-    def copy(self) -> "GrammarState": ...
+    """The state of a grammar at some place of a text; the proposer's own, on which no request depends."""
 
     def forced_text(self) -> str:
         """Return the text that must follow; empty if there is a choice."""
         ...
 
     def accept_text(self, text: str) -> bool:
-        """Move on by this text, if it may follow. One character that may not leaves the state as it was."""
+        """Move on by this text, as one step, if it may follow; else stay."""
         ...
 
-    def accept_token(self, token: int) -> bool: ...
+    def accept_token(self, token: int) -> bool:
+        """Move on by this token, as one step, if it may follow; else stay."""
+        ...
+
+    def rollback(self, steps: int) -> None:
+        """Undo the last so many steps."""
+        ...
+
+
+class Grammar(Protocol):
+    """The grammar of a request."""
+
+    is_json: bool
+    """It is of JSON, where whitespace may stand between signs."""
+    is_whole: bool
+    """The whole text is bound by it, not only what stands between tags."""
+
+    @property
+    def is_active(self) -> bool:
+        """Return whether it binds what is written next, and can say what it forces."""
+        ...
+
+    def state(self) -> GrammarState:
+        """Return a new state, at the end of the text so far."""
+        ...
 
 
 class Tokenizer(Protocol):
@@ -77,9 +103,11 @@ Continue = Callable[[str, Sequence[int], int], Draft]
 
 @dataclass
 class _Running:
-    state: Callable[[], GrammarState | None]
-    style: JsonStyle
+    grammar: Grammar
     prompt_left: int
+    state: GrammarState | None = None
+    """At the end of its text, once that is bound by the grammar."""
+    style: JsonStyle | None = None
     prompt: list[int] = field(default_factory=list)
     """The end of its prompt."""
     prompt_text: str | None = None
@@ -89,6 +117,8 @@ class _Running:
     drafted: list[int] = field(default_factory=list)
     """The draft at the end of its text as it is, and the kind of each of its tokens."""
     kinds: list[str] = field(default_factory=list)
+    slow: int = 0
+    """How often a draft took long."""
 
 
 class GrammarProposer(Proposer):
@@ -102,8 +132,10 @@ class GrammarProposer(Proposer):
 
     def start(self, request: RequestInfo) -> None:
         if request.grammar is not None:
-            style = JsonStyle(self._habits)
-            self._running[request.id] = _Running(request.grammar, style, request.num_prompt_tokens)
+            running = _Running(request.grammar, request.num_prompt_tokens)
+            if request.grammar.is_active:
+                running.style = self._new_style(request.grammar)
+            self._running[request.id] = running
 
     def observe(self, request_id: str, tokens: Sequence[int]) -> None:
         running = self._running.get(request_id)
@@ -114,17 +146,21 @@ class GrammarProposer(Proposer):
         if skipped:
             running.prompt = [*running.prompt, *tokens[:skipped]][-MAX_PROMPT:]
         running.tail = [*running.tail, *tokens][-TAIL:]
-        if skipped < len(tokens):
-            self._learn(running, tokens[skipped:])
-            running.style.append(self.tokenizer.decode(tokens[skipped:]))
+        written = tokens[skipped:]
+        self._learn(running, written)
+        if written and running.style is not None:
+            running.style.append(self.tokenizer.decode(written))
+        if running.state is not None and not all(map(running.state.accept_token, written)):
+            running.state = None
         running.drafted, running.kinds = [], []
 
     def forget(self, request_id: str) -> None:
         self._running.pop(request_id, None)
 
     def governs(self, request_id: str) -> bool:
-        """Return whether the request has a grammar."""
-        return request_id in self._running
+        """Return whether a grammar binds what the request writes next, and drafts of it do not cost much."""
+        running = self._running.get(request_id)
+        return running is not None and running.slow < MOST_SLOW and running.grammar.is_active
 
     def propose(self, wanted: Mapping[str, int]) -> dict[str, Draft]:
         return self.extend(wanted, {}, lambda request_id, tokens, max_tokens: NO_DRAFT)
@@ -135,26 +171,45 @@ class GrammarProposer(Proposer):
         """Return drafts of what is forced and of what others offer, or would offer later in the text."""
         drafts = {}
         for request_id, max_tokens in wanted.items():
-            running = self._running.get(request_id)
-            state = running.state() if running is not None else None
-            if running is None or state is None:
+            if not self.governs(request_id):
                 continue
-            builder = _Builder(self, running, state, max_tokens)
-            for part in range(MOST_PARTS):
-                if builder.add_stop():
-                    break
-                if not builder.add_forced() and not builder.add_value():
-                    other = offers.get(request_id, NO_DRAFT) if not part else NO_DRAFT
-                    if not other.tokens:
-                        other = go_on(request_id, builder.tokens, max_tokens - len(builder.tokens))
-                    if not builder.add_lookup(other):
-                        break
-                if len(builder.tokens) >= max_tokens:
-                    break
+            running = self._running[request_id]
+            begun = time.perf_counter()
+            builder = self._build(running, request_id, max_tokens, offers.get(request_id, NO_DRAFT), go_on)
+            running.slow += time.perf_counter() - begun > SLOW
             if builder.tokens:
                 running.drafted, running.kinds = builder.tokens, builder.kinds
                 drafts[request_id] = Draft(builder.tokens, builder.survival)
         return drafts
+
+    def _build(
+        self, running: _Running, request_id: str, max_tokens: int, offer: Draft, go_on: Continue
+    ) -> "_Builder":
+        """Build a draft part by part, and leave the state of the grammar where it was."""
+        if running.style is None:
+            running.style = self._new_style(running.grammar)
+        state = running.state or running.grammar.state()
+        running.state = None  # until it is back where it was
+        builder = _Builder(self, running, state, running.style.copy(), max_tokens)
+        for part in range(MOST_PARTS):
+            other = NO_DRAFT if part else offer
+            # What begins like something in the prompt, or what another proposer has found.
+            value_first = not other.tokens or other.survival[0] < self.right(VALUE)
+            if builder.add_stop():
+                break
+            if not builder.add_forced() and not (value_first and builder.add_value()):
+                if not other.tokens:
+                    other = go_on(request_id, builder.tokens, max_tokens - len(builder.tokens))
+                if not builder.add_lookup(other) and (value_first or not builder.add_value()):
+                    break
+            if len(builder.tokens) >= max_tokens:
+                break
+        state.rollback(builder.steps)
+        running.state = state
+        return builder
+
+    def _new_style(self, grammar: Grammar) -> JsonStyle:
+        return JsonStyle(self._habits, learns=grammar.is_json and grammar.is_whole)
 
     def right(self, kind: str) -> float:
         """Return how often a token of this kind is right where all before it are."""
@@ -178,45 +233,49 @@ class _Builder:
     """Makes a draft, part by part."""
 
     def __init__(
-        self, proposer: GrammarProposer, running: _Running, state: GrammarState, max_tokens: int
+        self,
+        proposer: GrammarProposer,
+        running: _Running,
+        state: GrammarState,
+        style: JsonStyle,
+        max_tokens: int,
     ) -> None:
         self._proposer, self._tokenizer = proposer, proposer.tokenizer
-        self._running, self._state = running, state
-        self._style = running.style.copy()
+        self._running, self._state, self._style = running, state, style
+        self._is_json = running.grammar.is_json
         self._max_tokens = max_tokens
         self.tokens: list[int] = []
         self.kinds: list[str] = []
         self.survival: list[float] = []
+        self.steps = 0
+        """By which the state has moved on."""
 
     def add_forced(self) -> bool:
         """Add what is forced here, and through whitespace that is free; return whether it is anything."""
-        text, kind = self._forced_text(self._state.copy(), self._style.copy())
+        text, kind, steps = self._forced_text(self._style.copy())
+        self._state.rollback(steps)
         return bool(text) and self._add_text(text, lambda start, end: kind)
 
     def add_stop(self) -> bool:
         """Add the token that ends the text, if it must end here."""
         stop = self._tokenizer.stop_token
-        if stop is None or (self._state.is_json and self._style.is_within):
+        if stop is None or (self._is_json and self._style.is_within) or any(map(self._allows, TEXTS)):
             return False
-        trial = self._state.copy()
-        if any(trial.accept_text(text) for text in TEXTS) or not self._state.accept_token(stop):
-            return False
-        self._add(stop, STOP, self._proposer.right(STOP))
-        return True
+        return self._add(stop, STOP, self._proposer.right(STOP))
 
     def add_value(self) -> bool:
         """Add the rest of a value that stands in the prompt, and what is forced after it; return whether it
         is anything."""
         rest, ends = self._find_value()
-        state, style = self._state.copy(), self._style.copy()
-        if not (rest or ends) or not state.accept_text(rest):
+        if not (rest or ends) or (rest and not self._state.accept_text(rest)):
             return False
+        steps, style, after = int(bool(rest)), self._style.copy(), ""
         style.append(rest, learn=False)
-        after = ""
-        if ends and style.in_string and state.accept_text('"'):
+        if ends and style.in_string and self._state.accept_text('"'):
             style.append('"', learn=False)
-            after, _ = self._forced_text(state, style)
-            after = '"' + after
+            after, _, more = self._forced_text(style)
+            after, steps = '"' + after, steps + 1 + more
+        self._state.rollback(steps)
 
         def kind(start: int, end: int) -> str:
             if end <= len(rest):
@@ -228,10 +287,10 @@ class _Builder:
     def _find_value(self) -> tuple[str, bool]:
         """Return how the value at the end of the text goes on in the prompt, and whether it ends there."""
         value, running = self._style.value, self._running
-        if not self._state.is_json or len(value) < (MIN_VALUE if self._style.in_string else 1):
+        if not self._is_json or len(value) < (MIN_VALUE if self._style.in_string else 1):
             return "", False
         if running.prompt_text is None:
-            running.prompt_text = self._tokenizer.decode(running.prompt)
+            running.prompt_text = self._tokenizer.decode(running.prompt)[-MAX_PROMPT_TEXT:]
         place = _last_place(running.prompt_text, value)
         if place is None:
             return "", False
@@ -248,12 +307,12 @@ class _Builder:
         tokens = self._tokenize(text)
         written = ""
         for place, token in enumerate(tokens[: self._max_tokens - len(self.tokens)]):
-            if not self._state.accept_token(token):
-                break
-            start, written = len(written), written + self._tokenizer.decode([token])
+            start, end = len(written), len(written) + len(self._tokenizer.decode([token]))
             # The model may write the last one together with what follows, as one token.
-            kind = EDGE if place == len(tokens) - 1 else kind_of(start, len(written))
-            self._add(token, kind, self._proposer.right(kind))
+            kind = EDGE if place == len(tokens) - 1 else kind_of(start, end)
+            if not self._add(token, kind, self._proposer.right(kind)):
+                break
+            written += self._tokenizer.decode([token])
         self._style.append(written, learn=False)
         return bool(written)
 
@@ -261,36 +320,67 @@ class _Builder:
         """Add what another proposer drafts, as far as the grammar allows it."""
         before, added = 1.0, []
         for token, survival in zip(draft.tokens, draft.survival, strict=False):
-            if len(self.tokens) >= self._max_tokens or not self._state.accept_token(token):
+            if len(self.tokens) >= self._max_tokens:
                 break
-            self._add(token, LOOKUP, survival / before if before else 0.0)
+            if not self._add(token, LOOKUP, survival / before if before else 0.0):
+                break
             before = survival
             added.append(token)
         if added:
             self._style.append(self._tokenizer.decode(added), learn=False)
         return bool(added)
 
-    def _add(self, token: int, kind: str, right: float) -> None:
+    def _add(self, token: int, kind: str, right: float) -> bool:
+        """Add a token, if the grammar allows it; return whether it does."""
+        if not self._state.accept_token(token):
+            return False
+        self.steps += 1
         self.tokens.append(token)
         self.kinds.append(kind)
         self.survival.append((self.survival[-1] if self.survival else 1.0) * min(right, 1.0))
+        return True
 
-    def _forced_text(self, state: GrammarState, style: JsonStyle) -> tuple[str, str]:
-        """Return the text that must follow here, if whitespace is as usual, and whether it must be so or the
-        whitespace is guessed. Both are changed."""
-        text, kind = "", FORCED
+    def _allows(self, text: str) -> bool:
+        if self._state.accept_text(text):
+            self._state.rollback(1)
+            return True
+        return False
+
+    def _forced_text(self, style: JsonStyle) -> tuple[str, str, int]:
+        """Return the text that must follow here, if whitespace is as usual; whether it must be so or the
+        whitespace is guessed; and by how many steps the state has moved on. The style follows it."""
+        text, kind, steps = "", FORCED, 0
         most = CHARACTERS_PER_TOKEN * (self._max_tokens - len(self.tokens))
         while len(text) < most:
-            part = state.forced_text()[:most]
-            if part and not state.accept_text(part):
+            part = self._state.forced_text()
+            if len(part) > LONGEST_FORCED:
+                self._running.slow = MOST_SLOW
+            if part:
+                part = part[:most]
+                accepted = self._state.accept_text(part)
+            else:
+                part = self._guess(style) if self._is_json else ""
+                accepted = bool(part) and self._state.accept_text(part)
+                kind = STYLE if accepted else kind
+            if not accepted:
                 break
-            if not part and state.is_json:
-                part, kind = _guess(state, style), STYLE
-            if not part:
-                break
+            steps += 1
             style.append(part, learn=False)
             text += part
-        return text, kind if text else FORCED
+        return text, kind, steps
+
+    def _guess(self, style: JsonStyle) -> str:
+        """Return the sign that follows, if only one can, with the usual whitespace before it; else ""."""
+        if style.in_string:
+            return ""
+        possible = ""
+        for sign in style.next_signs():
+            if self._allows(sign):
+                if possible:
+                    return ""
+                possible = sign
+        space = style.whitespace_before(possible) if possible else None
+        return "" if space is None else space + possible
 
     def _tokenize(self, text: str) -> list[int]:
         """Return the tokens that the tokenizer makes of the text where it stands."""
@@ -306,24 +396,11 @@ class _Builder:
 def _last_place(text: str, value: str) -> int | None:
     """Return where the value ends in the text; the last time, and only where it begins a word."""
     searched = value[-LONG_VALUE:]
-    at = text.rfind(searched)
-    while at > 0 and searched == value and text[at - 1].isalnum():
+    at = len(text)
+    for _ in range(MOST_PLACES):
         at = text.rfind(searched, 0, at + len(searched) - 1)
-    return at + len(searched) if at >= 0 else None
-
-
-def _guess(state: GrammarState, style: JsonStyle) -> str:
-    """Return the sign that follows, if only one can, with the usual whitespace before it, and let the state
-    accept them; else nothing, and the state is of no more use."""
-    if style.in_string:
-        return ""
-    possible, trial = "", state.copy()
-    for sign in style.next_signs():
-        if trial.accept_text(sign):
-            if possible:
-                return ""
-            possible, trial = sign, state.copy()
-    space = style.whitespace_before(possible) if possible else None
-    if space is None or not state.accept_text(space + possible):
-        return ""
-    return space + possible
+        if at < 0:
+            return None
+        if at == 0 or searched != value or not text[at - 1].isalnum():
+            return at + len(searched)
+    return None

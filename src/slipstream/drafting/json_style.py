@@ -19,7 +19,11 @@ FOLLOWING = {
 USUAL = {":": " ", ",": " "}
 """Before anything has been seen."""
 MOST_KINDS = 16  # of whitespace that are remembered for a place
+MOST_WHITESPACE = 64  # characters between two signs
 DEEPEST = 16
+SIGNS = ',:{}[]"' + SIGN_OF_VALUES
+FORGETTING = 64
+"""Counts of a place are halved when they come to this."""
 
 
 class Place(NamedTuple):
@@ -40,10 +44,11 @@ class Habits:
         self._seen: defaultdict[Place, Counter[str]] = defaultdict(Counter)
 
     def learn(self, place: Place, whitespace: str) -> None:
-        if place.depth <= DEEPEST:
-            seen = self._seen[place]
-            if whitespace in seen or len(seen) < MOST_KINDS:
-                seen[whitespace] += 1
+        seen = self._seen[place]
+        if whitespace in seen or len(seen) < MOST_KINDS:
+            seen[whitespace] += 1
+        if seen.total() >= FORGETTING:
+            self._seen[place] = Counter({kind: count // 2 for kind, count in seen.items() if count > 1})
 
     def usual(self, place: Place) -> str:
         if seen := self._seen.get(place):
@@ -54,8 +59,9 @@ class Habits:
 class JsonStyle:
     """Follows a JSON text, and says with what whitespace it will go on."""
 
-    def __init__(self, habits: Habits) -> None:
-        self._habits = habits
+    def __init__(self, habits: Habits, learns: bool = True) -> None:
+        """Take whether the habits are to learn from this text, too."""
+        self._habits, self._learns = habits, learns
         self._own: dict[Place, str] = {}
         self._sign = ""  # the last character that is no whitespace, outside of strings
         self._space = ""  # what stands after it
@@ -67,7 +73,7 @@ class JsonStyle:
 
     def copy(self) -> "JsonStyle":
         """Return one that can be asked what would follow; it teaches this one nothing."""
-        other = JsonStyle(self._habits)
+        other = JsonStyle(self._habits, self._learns)
         other._own = self._own
         other._sign, other._space, other._depth = self._sign, self._space, self._depth
         other.in_string, other._escaped, other.value = self.in_string, self._escaped, self.value
@@ -78,18 +84,23 @@ class JsonStyle:
             if self.in_string:
                 self._append_to_string(character)
             elif character in WHITESPACE:
-                self._space += character
+                self._space = (self._space + character)[: MOST_WHITESPACE + 1]
                 self.value = ""
             else:
-                place = self._place(character)
-                if learn and self._sign:
-                    self._own[place] = self._space
-                    self._habits.learn(place, self._space)
+                if learn:
+                    self._learn(self._place(character))
                 of_value = character in VALUES
                 self._sign, self._space = SIGN_OF_VALUES if of_value else character, ""
                 self.value = self.value + character if of_value else ""
                 self._depth += (character in OPENING) - (character in CLOSING)
                 self.in_string = character == '"'
+
+    def _learn(self, place: Place) -> None:
+        usual = place.after in SIGNS and 0 < place.depth <= DEEPEST and len(self._space) <= MOST_WHITESPACE
+        if place.after and usual:
+            self._own[place] = self._space
+            if self._learns:
+                self._habits.learn(place, self._space)
 
     def _append_to_string(self, character: str) -> None:
         self.value += character
@@ -125,8 +136,10 @@ class JsonStyle:
         """Return the whitespace as it was at such a place before, or indented as at another."""
         if (space := self._own.get(place)) is not None:
             return space
-        if (unit := self._unit_of_indentation(place)) is not None:
-            return "\n" + unit * (place.depth - place.closes)
+        level = place.depth - place.closes
+        unit = self._unit_of_indentation(place)
+        if unit is not None and len(unit) * level <= MOST_WHITESPACE:
+            return "\n" + unit * level
         return self._habits.usual(place)
 
     def _unit_of_indentation(self, place: Place) -> str | None:

@@ -1,9 +1,9 @@
 """Running requests, as an engine describes them to the speculation loop."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from slipstream.drafting.grammar import GrammarState
+from slipstream.drafting.grammar import Grammar
 
 AUTO = -1
 OFF = 0
@@ -29,8 +29,8 @@ class RunningRequest(ABC):
         self.requested = requested
         """Draft tokens per step that it asks for; or AUTO, or OFF."""
         self.tenant = tenant
-        self.grammar: Callable[[], GrammarState | None] | None = None
-        """Gives a copy of the state of its grammar, if it has one."""
+        self.grammar: Grammar | None = None
+        """Of its structured output, if drafts are made by it."""
         self.priority = 0
         """vLLM's: the lower, the more urgent."""
         self.num_observed = 0  # tokens that the proposers have been told

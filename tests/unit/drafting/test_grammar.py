@@ -7,7 +7,7 @@ import pytest
 
 from slipstream.drafting.base import NO_DRAFT, Draft, RequestInfo
 from slipstream.drafting.composer import Composer
-from slipstream.drafting.grammar import GrammarProposer
+from slipstream.drafting.grammar import LONGEST_FORCED, MOST_SLOW, GrammarProposer, _last_place
 from unit.drafting.fakes import Fake, always
 
 PIECES = [
@@ -60,13 +60,9 @@ class Pieces:
 class State:
     """Allows the beginnings of some texts."""
 
-    is_json = True
-
     def __init__(self, written: str = "") -> None:
         self.written = written
-
-    def copy(self) -> "State":
-        return State(self.written)
+        self.before: list[str] = []
 
     def _rests(self) -> list[str]:
         return [text[len(self.written) :] for text in TEXTS if text.startswith(self.written)]
@@ -81,24 +77,47 @@ class State:
     def accept_text(self, text: str) -> bool:
         if not any(rest.startswith(text) for rest in self._rests()):
             return False
+        self.before.append(self.written)
         self.written += text
         return True
 
     def accept_token(self, token: int) -> bool:
         if token == STOP:
+            self.before.append(self.written)
             return self.written in TEXTS
         return self.accept_text(Pieces().decode([token]))
+
+    def rollback(self, steps: int) -> None:
+        for _ in range(steps):
+            self.written = self.before.pop()
+
+
+class Grammar:
+    """The grammar of a request; vLLM would move its state on."""
+
+    is_json = is_whole = True
+
+    def __init__(self, written: str = "", is_active: bool = True) -> None:
+        self.written, self.is_active = written, is_active
+        self.states: list[State] = []
+
+    def state(self) -> State:
+        self.states.append(State(self.written))
+        return self.states[-1]
 
 
 class Request:
     def __init__(self) -> None:
-        self.state = State()
+        self.grammar = Grammar()
         self.proposer = GrammarProposer(Pieces())
-        self.proposer.start(RequestInfo("r", 1, None, self.state.copy))
+        self.start()
+
+    def start(self) -> None:
+        self.proposer.start(RequestInfo("r", 1, None, self.grammar))
         self.proposer.observe("r", [VOCABULARY["x"]])
 
     def write(self, text: str) -> None:
-        assert self.state.accept_text(text)
+        self.grammar.written += text
         self.proposer.observe("r", Pieces().encode(text))
 
     def drafted(self, max_tokens: int = 16, offer: str = "", later: str = "") -> str:
@@ -144,11 +163,54 @@ def test_nothing_that_the_grammar_forbids() -> None:
     assert request.drafted(offer="1x") == "1}STOP"
 
 
-def test_a_draft_moves_no_state() -> None:
+def test_the_state_follows_the_text() -> None:
+    """It is taken from the request's grammar once, and is back where it was after each draft."""
     request = Request()
-    before = request.state.written
-    request.draft(offer="{", later="Ann")
-    assert request.state.written == before
+    for text in ('{"', "name", '":', ' "', "Ann", '",'):
+        request.draft(offer="{", later="Ann")
+        request.write(text)
+        (state,) = request.grammar.states
+        assert state.written == request.grammar.written
+    request.write("x")  # as no grammar would allow
+    assert request.proposer._running["r"].state is None
+
+
+def test_a_failure_leaves_no_wrong_state() -> None:
+    request = Request()
+
+    def fail(request_id: str, tokens: Sequence[int], most: int) -> Draft:
+        raise RuntimeError("planted")
+
+    with pytest.raises(RuntimeError, match="planted"):
+        request.proposer.extend({"r": 16}, {}, fail)
+    assert request.drafted() == '{"name": "'
+    assert len(request.grammar.states) == 2
+
+
+def test_nothing_is_drafted_while_the_grammar_is_not_active() -> None:
+    request = Request()
+    request.grammar.is_active = False
+    request.start()
+    assert not request.proposer.governs("r")
+    request.proposer.observe("r", Pieces().encode('"x:'))  # which is no JSON
+    request.grammar.is_active = True
+    assert request.drafted() == '{"name": "'
+
+
+def test_a_grammar_that_costs_too_much_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = Request()
+    monkeypatch.setattr(State, "forced_text", lambda state: "{" * (LONGEST_FORCED + 1))
+    request.draft()
+    assert not request.proposer.governs("r")
+
+
+def test_slow_drafts_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = Request()
+    monkeypatch.setattr("slipstream.drafting.grammar.SLOW", -1.0)
+    for _ in range(MOST_SLOW):
+        assert request.proposer.governs("r")
+        request.draft()
+    assert not request.proposer.governs("r")
 
 
 def test_survival_is_learnt() -> None:
@@ -158,14 +220,26 @@ def test_survival_is_learnt() -> None:
     for _ in range(40):
         again = Request()
         again.proposer = request.proposer
-        again.proposer.start(RequestInfo("r", 1, None, again.state.copy))
-        again.proposer.observe("r", [VOCABULARY["x"]])
+        again.start()
         again.draft()
         again.write('{"name": "')
     assert Request().draft().survival == first
-    request.proposer.start(RequestInfo("r", 1, None, State().copy))
-    request.proposer.observe("r", [VOCABULARY["x"]])
+    request.start()
     assert request.draft().survival[-1] > 1.2 * first[-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "place"),
+    [
+        ("Ann and Bob", "An", 2),
+        ("Joann and Ann", "nn", None),
+        ("a" * 100_000, "aa", None),
+        ("Ann, Anna", "Ann", 8),
+        ("", "a", None),
+    ],
+)
+def test_values_are_found_where_they_begin_words(text: str, value: str, place: int | None) -> None:
+    assert _last_place(text, value) == place
 
 
 def test_requests_without_a_grammar_are_left_alone() -> None:
@@ -176,15 +250,15 @@ def test_requests_without_a_grammar_are_left_alone() -> None:
     assert proposer.propose({"r": 4}) == {}
 
 
-@pytest.mark.parametrize("grammar", [True, False])
-def test_the_composer_puts_it_in_place_of_others(grammar: bool) -> None:
-    state = State('{"name": "')
+@pytest.mark.parametrize(("has_grammar", "is_active"), [(True, True), (True, False), (False, False)])
+def test_the_composer_puts_it_in_place_of_others(has_grammar: bool, is_active: bool) -> None:
+    written = '{"name": "'
     other = Fake("p", always(Pieces().encode("Bobx"), [0.8, 0.6]))
     composer = Composer([other, GrammarProposer(Pieces())], 100)
-    composer.start(RequestInfo("r", 1, None, state.copy if grammar else None))
-    composer.observe("r", [VOCABULARY["x"], *Pieces().encode(state.written)])
+    composer.start(RequestInfo("r", 1, None, Grammar(written, is_active) if has_grammar else None))
+    composer.observe("r", [VOCABULARY["x"], *Pieces().encode(written)])
     composer.begin_step(["r"])
     (offer,) = composer.ask_free({"r": 8}).values()
-    expected = 'Bob", "age":' if grammar else "Bobx"
+    expected = 'Bob", "age":' if is_active else "Bobx"
     assert Pieces().decode(offer.tokens) == expected
-    assert offer.proposer == ("grammar" if grammar else "p")
+    assert offer.proposer == ("grammar" if is_active else "p")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from slipstream.drafting.json_style import Habits, JsonStyle
+from slipstream.drafting.json_style import MOST_KINDS, MOST_WHITESPACE, Habits, JsonStyle
 
 PRETTY = """{
   "a": 1,
@@ -79,3 +79,37 @@ def test_the_value_at_the_end() -> None:
         ('{"a": ', ""),
     ):
         assert after(text).value == value
+
+
+def test_long_whitespace_is_neither_kept_nor_guessed() -> None:
+    """A text may be indented by thousands of spaces and be thousands of brackets deep."""
+    style = after("{\n" + " " * 5000 + "{" * 1000)
+    assert style.whitespace_before('"') == ""
+    style = after("{\n" + " " * 40 + "[" * 1000)
+    assert len(style.whitespace_before("1") or "") <= MOST_WHITESPACE
+    style.append(" " * 1000)
+    assert style.whitespace_before("1") is None
+
+
+def test_habits_are_few() -> None:
+    habits = Habits()
+    for number in range(2000):
+        after("{" + "}" * (number % 50) + chr(300 + number) + " " * (number % 70) + "[1,2]", habits)
+    assert len(habits._seen) < 300
+    assert all(len(seen) <= MOST_KINDS for seen in habits._seen.values())
+
+
+def test_new_habits_take_the_place_of_old_ones() -> None:
+    habits = Habits()
+    for spaces in (1, 0):
+        for _ in range(100):
+            after('{"a":' + " " * spaces + "1}", habits)
+        assert after('{"a":', habits).whitespace_before("1") == " " * spaces
+
+
+def test_some_texts_teach_nothing() -> None:
+    habits = Habits()
+    for _ in range(3):
+        style = JsonStyle(habits, learns=False)
+        style.append('{"a":1,"b":2}')
+    assert after('{"a":', habits).whitespace_before("1") == " "

@@ -1,10 +1,12 @@
-"""The state of a request's grammar in vLLM, copied, so that a draft can be tried on it (`drafting.grammar`).
+"""The grammars of requests in vLLM, and copies of their state on which drafts are tried (`drafting.grammar`).
 
-vLLM keeps it with the request, in the scheduler's process, at the end of what is known of its text. Of its
-backends xgrammar (the default) and guidance say what is forced; for others nothing is drafted.
+vLLM keeps a grammar with its request, in the scheduler's process, at the end of what is known of its text. Of
+its backends xgrammar (the default) and guidance say what is forced; for others nothing is drafted. A copy of
+xgrammar's state shares nothing with it that changes; one of guidance's shares the lexer, whose work is
+limited between two masks: drafts use it little.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -18,35 +20,37 @@ OF_JSON = (
     StructuredOutputOptions.JSON, StructuredOutputOptions.JSON_OBJECT, StructuredOutputOptions.STRUCTURAL_TAG
 )  # fmt: skip
 
+MOST_STEPS = 1024  # that can be undone
+
 
 class XgrammarState:
-    def __init__(self, matcher: Any, is_json: bool) -> None:
-        self._matcher, self.is_json = matcher, is_json
-
-    def copy(self) -> "XgrammarState":
-        return XgrammarState(self._matcher.fork(), self.is_json)
+    def __init__(self, matcher: Any) -> None:
+        self._matcher = matcher
 
     def forced_text(self) -> str:
-        text: str = "" if self._matcher.is_terminated() else self._matcher.find_jump_forward_string()
-        return text
+        if self._matcher.is_terminated():
+            return ""
+        try:
+            return str(self._matcher.find_jump_forward_string())
+        except UnicodeDecodeError as error:  # it may end within a character
+            return bytes(error.object[: error.start]).decode()
 
     def accept_text(self, text: str) -> bool:
-        accepted: bool = self._matcher.accept_string(text)
-        return accepted
+        return bool(not self._matcher.is_terminated() and self._matcher.accept_string(text))
 
     def accept_token(self, token: int) -> bool:
-        if self._matcher.is_terminated():
-            return False
-        accepted: bool = self._matcher.accept_token(token)
-        return accepted
+        return bool(not self._matcher.is_terminated() and self._matcher.accept_token(token))
+
+    def rollback(self, steps: int) -> None:
+        if steps:
+            self._matcher.rollback(steps)
 
 
 class GuidanceState:
-    def __init__(self, matcher: Any, tokenizer: Any, is_json: bool) -> None:
-        self._matcher, self._tokenizer, self.is_json = matcher, tokenizer, is_json
-
-    def copy(self) -> "GuidanceState":
-        return GuidanceState(self._matcher.deep_copy(), self._tokenizer, self.is_json)
+    def __init__(self, matcher: Any, tokenizer: Any) -> None:
+        self._matcher, self._tokenizer = matcher, tokenizer
+        self._steps: list[int] = []
+        """Tokens of each."""
 
     def forced_text(self) -> str:
         if self._matcher.is_stopped():
@@ -54,35 +58,53 @@ class GuidanceState:
         return str(self._matcher.compute_ff_bytes().decode("utf-8", errors="ignore"))
 
     def accept_text(self, text: str) -> bool:
-        tokens = self._tokenizer.tokenize_str(text)
-        return bool(self._matcher.try_consume_tokens(tokens) == len(tokens))
+        return self._accept(self._tokenizer.tokenize_str(text))
 
     def accept_token(self, token: int) -> bool:
-        return bool(not self._matcher.is_stopped() and self._matcher.try_consume_tokens([token]) == 1)
+        return self._accept([token])
+
+    def rollback(self, steps: int) -> None:
+        if steps:
+            self._matcher.rollback(sum(self._steps[-steps:]))
+            del self._steps[-steps:]
+
+    def _accept(self, tokens: list[int]) -> bool:
+        if self._matcher.is_stopped():
+            return False
+        accepted = int(self._matcher.try_consume_tokens(tokens))
+        if accepted < len(tokens):
+            self._matcher.rollback(accepted)
+            return False
+        self._steps.append(accepted)
+        if len(self._steps) > 2 * MOST_STEPS:
+            del self._steps[:MOST_STEPS]
+        return True
 
 
-def grammar_of(request: Any, manager: Any) -> Callable[[], GrammarState | None] | None:
-    """Return what gives the state of the request's grammar; None for a request without. It gives None while
-    nothing is constrained, as the model reasons first."""
-    if not request.use_structured_output:
-        return None
+class RequestGrammar:
+    """The grammar of a request of vLLM's."""
 
-    kind, _ = request.structured_output_request.structured_output_key
-    is_json = kind in OF_JSON
+    def __init__(self, request: Any, manager: Any) -> None:
+        self._request, self._manager = request, manager
+        kind, _ = request.structured_output_request.structured_output_key
+        self.is_json = kind in OF_JSON
+        self.is_whole = kind is not StructuredOutputOptions.STRUCTURAL_TAG
 
-    def state() -> GrammarState | None:
-        asked = request.structured_output_request
-        reasons = manager._get_reasoner(request) is not None and not manager.enable_in_reasoning
-        if reasons and not asked.reasoning_ended:
-            return None
-        grammar = asked.grammar
-        if isinstance(grammar, XgrammarGrammar) and not grammar.is_terminated():
-            return XgrammarState(grammar.matcher.fork(), is_json)
-        if isinstance(grammar, GuidanceGrammar) and not grammar.is_terminated():
-            return GuidanceState(grammar.ll_matcher.deep_copy(), grammar.ll_tokenizer, is_json)
-        return None
+    @property
+    def is_active(self) -> bool:
+        """Return False while nothing is constrained, as the model reasons first, and for other backends."""
+        asked = self._request.structured_output_request
+        reasons = self._manager._get_reasoner(self._request) is not None
+        if reasons and not self._manager.enable_in_reasoning and not asked.reasoning_ended:
+            return False
+        known = isinstance(asked.grammar, XgrammarGrammar | GuidanceGrammar)
+        return known and not asked.grammar.is_terminated()
 
-    return state
+    def state(self) -> GrammarState:
+        grammar = self._request.structured_output_request.grammar
+        if isinstance(grammar, XgrammarGrammar):
+            return XgrammarState(grammar.matcher.fork())
+        return GuidanceState(grammar.ll_matcher.deep_copy(), grammar.ll_tokenizer)
 
 
 class EngineTokenizer:

@@ -20,7 +20,7 @@ from slipstream.drafting.composer import Composer
 from slipstream.drafting.grammar import GrammarProposer
 from slipstream.drafting.registry import make_proposer
 from slipstream.drafting.requests import AUTO, RunningRequest
-from slipstream.engine.core.grammar_state import EngineTokenizer, grammar_of
+from slipstream.engine.core.grammar_state import EngineTokenizer, RequestGrammar
 from slipstream.engine.core.request_options import requested_draft_tokens
 from slipstream.engine.core.step_stats import StepStats, StepTimer, logger, prior_survival
 from slipstream.engine.patches import draft_after_every_step, expose_scheduler_report
@@ -75,7 +75,8 @@ class VllmRequest(RunningRequest):
     def __init__(self, request: Any, scheduler: "Scheduler") -> None:
         super().__init__(request.request_id, tenant=_tenant(request, scheduler.share))
         self._request = request
-        self.grammar = grammar_of(request, scheduler.structured_output_manager)
+        if scheduler.drafts_by_grammar and request.use_structured_output:
+            self.grammar = RequestGrammar(request, scheduler.structured_output_manager)
         self._sampling: Any = None
         self._max_model_len = scheduler.max_model_len
         self.update(scheduler)
@@ -126,6 +127,7 @@ class Scheduler(StepStats, VllmScheduler):
         self._drafter: WorkerDrafter | None = None
         self._described: dict[str, VllmRequest] = {}
         self._timer = StepTimer()
+        self.drafts_by_grammar = False
         self._steps = 0
         self._recorder: TraceRecorder | None = None
         self._seconds = 0.0  # spent on drafting in this process, waiting for the drafter included
@@ -133,7 +135,8 @@ class Scheduler(StepStats, VllmScheduler):
             return
         free = {name: options for name, options in settings.free.items() if name != GrammarProposer.name}
         proposers = [make_proposer(name, dict(options)) for name, options in free.items()]
-        if free != settings.free and not self.vllm_config.model_config.skip_tokenizer_init:
+        if GrammarProposer.name in settings.free and not self.vllm_config.model_config.skip_tokenizer_init:
+            self.drafts_by_grammar = True
             proposers.append(GrammarProposer(EngineTokenizer(self.structured_output_manager)))
         if settings.drafter and not self.steps_under_way:
             self._drafter = WorkerDrafter(settings.drafter)
