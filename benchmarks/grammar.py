@@ -26,8 +26,8 @@ from slipstream.reporting.run_metadata import about_this_run
 from slipstream.workloads.loading import load_workload
 
 ARMS = {"bare": "off", "fixed": "fixed:8", "auto": "auto"}
-MAX_TOKENS = 80
-ALONE = range(0, 200, 8)  # requests that are written once more, one at a time
+MAX_TOKENS = 64
+ALONE = range(0, 200, 16)  # requests that are written once more, one at a time
 CANCELLED_AFTER = 12  # tokens
 DRAFT_TOKENS = 8
 TIMED = (1, 32, 256)  # requests in a step
