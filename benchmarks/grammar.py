@@ -6,7 +6,7 @@ Some two hundred requests by more than thirty schemas are written by bare vLLM a
 draft verified: prompts in chunks, in a KV cache too small for all, some with two answers, some cancelled, and
 some alone. The texts are compared token for token, and finished ones must be valid by their schema. Drafts
 are then made again over bare vLLM's texts, to count tokens per pass for several sets of proposers and to time
-them.
+them. Answers are kept beside FILE, and are not written again.
 """
 
 import argparse
@@ -31,6 +31,7 @@ ALONE = range(0, 200, 16)  # requests that are written once more, one at a time
 CANCELLED_AFTER = 12  # tokens
 DRAFT_TOKENS = 8
 TIMED = (1, 32, 256)  # requests in a step
+TIMED_STEPS = 8  # the first ones, before many answers are done
 SETS = {
     "ngram": ("ngram",),
     "ngram, suffix": ("ngram", "suffix"),
@@ -368,7 +369,7 @@ def timed(texts: Sequence[Any], compile_: Any, tokenizer: Any) -> dict[str, Any]
                 _, request, prompt, answer = texts[at % len(texts)]
                 drafting.start(str(at), prompt, answer, request["schema"])
             seconds = []
-            while drafting.goes_on and len(seconds) < 24:
+            while drafting.goes_on and len(seconds) < TIMED_STEPS:
                 seconds.append(drafting.step())
             found[str(count)][name] = round(statistics.median(seconds) * 1e6)
     return found
@@ -387,11 +388,11 @@ def main() -> None:
     tokenizer = AutoTokenizer.from_pretrained(options.model)
     written: dict[str, Any] = {}
     for arm in ("bare", *options.arms.split(",")):
-        file = options.out.with_suffix(f".{arm}.tmp")
-        command = [sys.executable, __file__, "--engine", arm, options.model, options.backend, str(file)]
-        subprocess.run(command, check=True, env={**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "0"})
+        file = options.out.with_suffix(f".{arm}.answers")
+        if not file.exists():
+            command = [sys.executable, __file__, "--engine", arm, options.model, options.backend, str(file)]
+            subprocess.run(command, check=True, env={**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "0"})
         written[arm] = json.loads(file.read_text())
-        file.unlink()
     found: dict[str, Any] = {
         "about": about_this_run(), "backend": options.backend, "schemas": len({r["name"] for r in asked}),
         "equal": {
