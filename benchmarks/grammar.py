@@ -275,7 +275,7 @@ class Drafting:
 
     def step(self) -> float:
         """Draft for all that are not at their end, and write on; return the seconds of drafting."""
-        wanted = {name: min(DRAFT_TOKENS, len(left) - 1) for name, left in self._left.items() if left}
+        wanted = {name: min(DRAFT_TOKENS, max(len(left) - 1, 1)) for name, left in self._left.items() if left}
         begun = time.perf_counter()
         self.composer.begin_step(wanted)
         offers = self.composer.ask_free(wanted)
@@ -284,7 +284,7 @@ class Drafting:
             left = self._left[name]
             draft = list(offers[name].tokens) if name in offers else []
             right = 0
-            while right < len(draft) and draft[right] == left[right]:
+            while right < min(len(draft), len(left) - 1) and draft[right] == left[right]:
                 right += 1
             if name in self._grammar._running:
                 self.kinds[name].update(self._grammar._running[name].kinds[:right])
@@ -345,6 +345,7 @@ def draft_again(asked: Sequence[dict[str, Any]], bare: dict[str, Any], tokenizer
             tokens[request["name"]] += len(answer)
             passes[request["name"]] += drafting.passes[number]
             kinds[request["name"]].update(drafting.kinds[number])
+        assert not drafting.composer.faults.counts, drafting.composer.faults.counts
         by_set[name] = sum(tokens.values()) / sum(passes.values())
         for schema in tokens:
             by_schema[schema][name] = round(tokens[schema] / passes[schema], 3)

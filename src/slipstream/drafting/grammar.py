@@ -171,7 +171,7 @@ class GrammarProposer(Proposer):
         """Return drafts of what is forced and of what others offer, or would offer later in the text."""
         drafts = {}
         for request_id, max_tokens in wanted.items():
-            if not self.governs(request_id):
+            if max_tokens < 1 or not self.governs(request_id):
                 continue
             running = self._running[request_id]
             begun = time.perf_counter()

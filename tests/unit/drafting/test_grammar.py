@@ -138,6 +138,7 @@ def test_what_is_forced_through_whitespace_that_is_usual() -> None:
     request = Request()
     assert request.drafted() == '{"name": "'
     assert request.drafted(2) == '{"name'
+    assert request.drafted(0) == ""
     request.write('{"name": "Ann')
     assert request.drafted() == '", "age":'
 
