@@ -307,12 +307,12 @@ class _Builder:
         tokens = self._tokenize(text)
         written = ""
         for place, token in enumerate(tokens[: self._max_tokens - len(self.tokens)]):
-            start, end = len(written), len(written) + len(self._tokenizer.decode([token]))
+            longer = written + self._tokenizer.decode([token])
             # The model may write the last one together with what follows, as one token.
-            kind = EDGE if place == len(tokens) - 1 else kind_of(start, end)
+            kind = EDGE if place == len(tokens) - 1 else kind_of(len(written), len(longer))
             if not self._add(token, kind, self._proposer.right(kind)):
                 break
-            written += self._tokenizer.decode([token])
+            written = longer
         self._style.append(written, learn=False)
         return bool(written)
 
