@@ -117,8 +117,10 @@ class _Running:
     drafted: list[int] = field(default_factory=list)
     """The draft at the end of its text as it is, and the kind of each of its tokens."""
     kinds: list[str] = field(default_factory=list)
-    slow: int = 0
+    num_slow: int = 0
     """How often a draft took long."""
+    is_costly: bool = False
+    """Too often, or more is forced than can be drafted in time: it has no more drafts."""
 
 
 class GrammarProposer(Proposer):
@@ -160,23 +162,26 @@ class GrammarProposer(Proposer):
     def governs(self, request_id: str) -> bool:
         """Return whether a grammar binds what the request writes next, and drafts of it do not cost much."""
         running = self._running.get(request_id)
-        return running is not None and running.slow < MOST_SLOW and running.grammar.is_active
+        return running is not None and not running.is_costly and running.grammar.is_active
 
     def propose(self, wanted: Mapping[str, int]) -> dict[str, Draft]:
-        return self.extend(wanted, {}, lambda request_id, tokens, max_tokens: NO_DRAFT)
+        governed = {request_id: most for request_id, most in wanted.items() if self.governs(request_id)}
+        return self.extend(governed, {}, lambda request_id, tokens, max_tokens: NO_DRAFT)
 
     def extend(
         self, wanted: Mapping[str, int], offers: Mapping[str, Draft], go_on: Continue
     ) -> dict[str, Draft]:
-        """Return drafts of what is forced and of what others offer, or would offer later in the text."""
+        """Return drafts of what is forced and of what others offer, or would offer later in the text, for
+        requests that a grammar governs."""
         drafts = {}
         for request_id, max_tokens in wanted.items():
-            if max_tokens < 1 or not self.governs(request_id):
+            if max_tokens < 1:
                 continue
             running = self._running[request_id]
             begun = time.perf_counter()
             builder = self._build(running, request_id, max_tokens, offers.get(request_id, NO_DRAFT), go_on)
-            running.slow += time.perf_counter() - begun > SLOW
+            running.num_slow += time.perf_counter() - begun > SLOW
+            running.is_costly = running.is_costly or running.num_slow >= MOST_SLOW
             if builder.tokens:
                 running.drafted, running.kinds = builder.tokens, builder.kinds
                 drafts[request_id] = Draft(builder.tokens, builder.survival)
@@ -354,7 +359,7 @@ class _Builder:
         while len(text) < most:
             part = self._state.forced_text()
             if len(part) > LONGEST_FORCED:
-                self._running.slow = MOST_SLOW
+                self._running.is_costly = True
             if part:
                 part = part[:most]
                 accepted = self._state.accept_text(part)
