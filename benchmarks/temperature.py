@@ -2,9 +2,9 @@
 
     python benchmarks/temperature.py MODEL DRAFTER --out FILE
 
-A draft model drafts K tokens at every step, all of which are verified, on vLLM's V2 model runner with
-asynchronous scheduling (`slipstream.testing.v2`), composed as in use but without lookup. A sampled draft is
-drawn from the drafter's distribution at the request's temperature, and accepted with probability min(1, p/q).
+A draft model drafts K tokens at every step, alone, and all are verified, on vLLM's V2 model runner with
+asynchronous scheduling (`slipstream.testing.v2`). A sampled draft is drawn from the drafter's distribution at
+the request's temperature, and accepted with probability min(1, p/q).
 """
 
 import argparse
