@@ -9,6 +9,7 @@ As in the paper it is trained on its own states from the second draft token on, 
 would say: a state need not be like one of the target's.
 """
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -26,6 +27,16 @@ def layers_read(num_layers: int) -> tuple[int, ...]:
     if num_layers >= 7:
         return (2, num_layers // 2, num_layers - 3)
     return tuple(sorted({0, num_layers // 2, num_layers - 1}))
+
+
+def layers_in_config(layers: Sequence[int]) -> dict[str, Any]:
+    """Return the entries of config.json by which vLLM knows the layers. Both of its model runners read the
+    first; without it V1 reads one of the names in `eagle_config`, and V2 the other."""
+    numbers = list(layers)
+    return {
+        "eagle_aux_hidden_state_layer_ids": numbers,
+        "eagle_config": {"eagle_aux_hidden_state_layer_ids": numbers, "layer_ids": numbers},
+    }
 
 
 class Eagle3(EagleHead):
@@ -76,13 +87,9 @@ class Eagle3(EagleHead):
 
     def exported(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         config, weights = super().exported()
-        layers = list(self.layers_read)
         config |= {
             "draft_vocab_size": config["vocab_size"],
-            "num_aux_hidden_states": len(layers),
-            # Both of vLLM's model runners read this; without it V1 looks for the first of the names in
-            # `eagle_config`, and V2 for the second.
-            "eagle_aux_hidden_state_layer_ids": layers,
-            "eagle_config": {"eagle_aux_hidden_state_layer_ids": layers, "layer_ids": layers},
+            "num_aux_hidden_states": len(self.layers_read),
+            **layers_in_config(self.layers_read),
         }
         return config, weights
