@@ -33,10 +33,10 @@ def main() -> None:
 def accepted(model: str, data: str, drafter: str) -> float:
     """Tokens per step."""
     import slipstream
-    from slipstream.training.responses import read_texts
+    from slipstream.training.responses import read_responses
 
     recipe = json.loads((Path(data) / "data.json").read_text())
-    texts = [t for texts in read_texts(Path(data)) for t in texts if t.held_out and t.temperature == 0]
+    texts = [t for texts in read_responses(Path(data)) for t in texts if t.held_out and t.temperature == 0]
     llm = slipstream.LLM(
         model, drafter=drafter, speculate="fixed:3", enforce_eager=True, max_num_seqs=16,
         max_model_len=recipe["max_prompt_tokens"] + recipe["max_tokens"],

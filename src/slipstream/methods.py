@@ -38,9 +38,12 @@ class Signs:
             model_type in self.model_types
             or model_type.endswith(self.model_type_endings)
             or any(key in config for key in self.config_keys)
-            or any(part in architecture for part in self.architectures for architecture in architectures)
+            or self.match_architecture(architectures)
             or any(part in name.lower() for part in self.names)
         )
+
+    def match_architecture(self, architectures: Sequence[str]) -> bool:
+        return any(part in architecture for part in self.architectures for architecture in architectures)
 
 
 @dataclass(frozen=True)
@@ -139,6 +142,9 @@ def method_of(name: str) -> Method:
 
 
 def recognise(name: str, architectures: Sequence[str], config: Mapping[str, Any]) -> str:
-    """Return the method by which vLLM would use a checkpoint as a drafter."""
-    found = (drafter for drafter in DRAFTERS if METHODS[drafter].signs.match(name, architectures, config))
-    return next(found, DRAFT_MODEL.name)
+    """Return the method by which vLLM would use a checkpoint as a drafter. An architecture says more than a
+    name: an EAGLE head may lie in a folder that is named after EAGLE-3."""
+    signs = {drafter: METHODS[drafter].signs for drafter in DRAFTERS}
+    by_architecture = [drafter for drafter in DRAFTERS if signs[drafter].match_architecture(architectures)]
+    by_any = [drafter for drafter in DRAFTERS if signs[drafter].match(name, architectures, config)]
+    return next(iter([*by_architecture, *by_any]), DRAFT_MODEL.name)

@@ -8,6 +8,7 @@ import importlib
 import inspect
 import json
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from slipstream.config.parse import VLLM_KEYS
 from slipstream.config.speculation import MAX_DRAFT_TOKENS
 from slipstream.engine.patches import PATCHES, Patch, why_not_patched
 from slipstream.engine.worker.runner import DraftInputs
+from slipstream.training.eagle3 import layers_in_config, layers_read
 
 
 @dataclass(frozen=True)
@@ -340,6 +342,20 @@ def test_a_missing_symbol_is_named() -> None:
         Reliance("vllm:LLM", has=("fly",)).check()
     with pytest.raises(AssertionError, match=r"cli_env_setup takes \(\), not \('argv',\)"):
         Reliance("vllm.entrypoints.serve.utils.api_utils:cli_env_setup", parameters=("argv",)).check()
+
+
+def test_vllm_reads_the_layers_of_an_eagle3_head_where_they_are_exported() -> None:
+    """In each of the places where its runners look; `slipstream train` reads the layers of vLLM's default."""
+    interface = Reliance("vllm.model_executor.models.interfaces:SupportsEagle3").resolve()
+    model = SimpleNamespace(model=SimpleNamespace(layers=range(30)))
+    assert interface.get_eagle3_default_aux_hidden_state_layers(model) == layers_read(30)
+    v1 = Reliance("vllm.v1.worker.gpu_model_runner:GPUModelRunner._get_eagle3_aux_layers_from_config")
+    v2 = Reliance("vllm.v1.worker.gpu.spec_decode.eagle.eagle3_utils:get_eagle3_aux_layers_from_config")
+    for name, value in layers_in_config((1, 2)).items():
+        checkpoint = SimpleNamespace(hf_config=SimpleNamespace(**{name: value}))
+        config = SimpleNamespace(draft_model_config=checkpoint)
+        assert v1.resolve()(SimpleNamespace(speculative_config=config)) == (1, 2)
+        assert v2.resolve()(config) == (1, 2)
 
 
 @pytest.mark.parametrize("patch", PATCHES, ids=lambda patch: patch.name)

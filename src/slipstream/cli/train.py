@@ -14,8 +14,8 @@ def train(
     method: Annotated[
         str,
         typer.Option(
-            help="mlp (MLP speculator), medusa (heads), eagle (one decoder layer), draft (a small model of "
-            "the target's own layers).",
+            help="mlp (MLP speculator), medusa (heads), eagle (one decoder layer), eagle3 (the same on "
+            "the states of three of the target's layers), draft (a small model of the target's own layers).",
             show_default=False,
         ),
     ] = "",

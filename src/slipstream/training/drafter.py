@@ -1,4 +1,4 @@
-"""What the four kinds of drafter have in common while they learn.
+"""What the kinds of drafter have in common while they learn.
 
 At place t the target has written up to token t + 1 and shown its hidden state at t. Draft token number j
 (from 1) is a guess at token t + 1 + j. Every drafter makes, for each place and each j, a *state* in the space
@@ -10,7 +10,7 @@ target's text tells how much would have been accepted from every place.
 import json
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,25 +37,35 @@ class Batch:
     """[texts]"""
     prompt_lengths: torch.Tensor
     """[texts]"""
+    layers: torch.Tensor | None = None
+    """[texts, length, layers * hidden size], if the examples have states of layers"""
 
     @classmethod
     def of(cls, examples: Sequence[Example], device: Any = None) -> "Batch":
-        longest = padded(max(len(example.tokens) for example in examples))
-        hidden_size = examples[0].hidden.shape[1]
-        tokens = torch.zeros(len(examples), longest, dtype=torch.long)
-        hidden = torch.zeros(len(examples), longest, hidden_size)
-        for row, example in enumerate(examples):
-            tokens[row, : len(example.tokens)] = example.tokens
-            hidden[row, : len(example.tokens)] = example.hidden
-        lengths = torch.tensor([len(example.tokens) for example in examples])
+        lengths = [len(example.tokens) for example in examples]
+        longest = padded(max(lengths))
+        tokens = _stacked([example.tokens for example in examples], longest, torch.long)
+        hidden = _stacked([example.hidden for example in examples], longest, torch.float32)
         prompts = torch.tensor([example.prompt_length for example in examples])
-        return cls(*(t.to(device) for t in (tokens, hidden, lengths, prompts)))
+        batch = cls(*(t.to(device) for t in (tokens, hidden, torch.tensor(lengths), prompts)))
+        layers = [example.layers for example in examples if example.layers is not None]
+        if not layers:
+            return batch
+        return replace(batch, layers=_stacked(layers, longest, torch.float32).to(device))
 
     def places(self, number: int, prompts_too: bool) -> torch.Tensor:
         """Return [texts, length]: where draft token `number` can be compared with the text."""
         at = torch.arange(self.tokens.shape[1], device=self.tokens.device)
         there = at[None] + 1 + number < self.lengths[:, None]
         return there if prompts_too else there & (at[None] >= self.prompt_lengths[:, None] - 1)
+
+
+def _stacked(rows: Sequence[torch.Tensor], length: int, dtype: torch.dtype) -> torch.Tensor:
+    """Return rows of several lengths as one tensor, with zeros at the end."""
+    whole = torch.zeros(len(rows), length, *rows[0].shape[1:], dtype=dtype)
+    for i, row in enumerate(rows):
+        whole[i, : len(row)] = row
+    return whole
 
 
 class Seen(NamedTuple):
@@ -67,6 +77,8 @@ class Seen(NamedTuple):
     """The tokens to learn from in every batch, in rising order."""
     hidden: torch.Tensor
     """[some places, hidden size]"""
+    layers: torch.Tensor | None = None
+    """[some places, layers * hidden size], if states of layers are learnt from"""
 
 
 class Whitened(nn.Module):
@@ -93,6 +105,12 @@ def _whitening(samples: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     variances, directions = torch.linalg.eigh(moments)
     sizes = (variances.clamp(min=0) + LEAST * variances.mean()).sqrt()
     return directions / sizes @ directions.T, directions * sizes @ directions.T
+
+
+def component_sizes(samples: torch.Tensor) -> torch.Tensor:
+    """Return the root mean square of each component, which is at least that of the noise of bfloat16."""
+    squares = samples.float().pow(2).mean(0)
+    return (squares + LEAST * squares.mean()).sqrt()
 
 
 def whiten(layer: nn.Linear, whitened: Whitened) -> None:

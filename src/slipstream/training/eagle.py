@@ -5,8 +5,10 @@ is made from the state of the first. It has the first EAGLE's layout, which vLLM
 whatever the target is.
 """
 
+from abc import abstractmethod
+from collections.abc import Mapping
 from operator import attrgetter
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -19,13 +21,17 @@ from slipstream.training.features import Target
 Keys = tuple[torch.Tensor, torch.Tensor]
 
 
-class Eagle(TrainableDrafter):
-    method = EAGLE.name
+class EagleHead(TrainableDrafter):
+    """One Llama layer that makes all draft tokens, one after the other: what EAGLE and EAGLE-3 share."""
+
     learning_rate = 1e-3
     recurrent = True
-    imitation = 0.2
+    architecture: str
+    layout: ClassVar[Mapping[str, str]]
+    """The name of each weight in the checkpoint, and here."""
 
-    def __init__(self, target: Target, seen: Seen, num_tokens: int) -> None:
+    def __init__(self, target: Target, seen: Seen, num_tokens: int, fused: int, attending: int) -> None:
+        """`fused` and `attending` are the sizes of what `fc` and attention take."""
         super().__init__(target, seen, num_tokens)
         config = target.config.get_text_config()
         size = target.hidden_size
@@ -35,28 +41,31 @@ class Eagle(TrainableDrafter):
         self.inner = config.intermediate_size
         self.epsilon = getattr(config, "rms_norm_eps", 1e-6)
         self.theta = float((getattr(config, "rope_parameters", None) or {}).get("rope_theta", 10000.0))
-        self.fc = nn.Linear(2 * size, size, bias=False)
-        self.q_proj = nn.Linear(size, self.heads * self.head_dim, bias=False)
-        self.k_proj = nn.Linear(size, self.kv_heads * self.head_dim, bias=False)
-        self.v_proj = nn.Linear(size, self.kv_heads * self.head_dim, bias=False)
+        self.fc = nn.Linear(fused, size, bias=False)
+        self.q_proj = nn.Linear(attending, self.heads * self.head_dim, bias=False)
+        self.k_proj = nn.Linear(attending, self.kv_heads * self.head_dim, bias=False)
+        self.v_proj = nn.Linear(attending, self.kv_heads * self.head_dim, bias=False)
         self.o_proj = nn.Linear(self.heads * self.head_dim, size, bias=False)
         self.gate_proj = nn.Linear(size, self.inner, bias=False)
         self.up_proj = nn.Linear(size, self.inner, bias=False)
         self.down_proj = nn.Linear(self.inner, size, bias=False)
         self.norm = nn.Parameter(torch.ones(size))
-        self._start(float(self.embedding.pow(2).mean().sqrt()))
-        whiten(self.fc, Whitened(self.embedding[seen.common], seen.hidden))
+        with torch.no_grad():
+            for weight in self.parameters():
+                if weight.dim() > 1:
+                    weight.normal_(std=0.3 * weight.shape[1] ** -0.5)
 
-    @torch.no_grad()
-    def _start(self, embedding_scale: float) -> None:
-        """Start near the hidden state it is given, so that the output matrix understands it; with
-        embeddings large enough to be heard, and attention that is not yet sharp: its input is not normed."""
-        for weight in self.parameters():
-            if weight.dim() > 1:
-                weight.normal_(std=0.3 * weight.shape[1] ** -0.5)
-        size = self.fc.weight.shape[0]
-        self.fc.weight[:, :size] /= embedding_scale
-        self.fc.weight[:, size:] += torch.eye(size)
+    @abstractmethod
+    def _read(self, batch: Batch) -> torch.Tensor:
+        """Return what the target's states are to the first pass [texts, length, hidden size]."""
+
+    @abstractmethod
+    def _enter(self, newest: torch.Tensor, before: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return what attention is given, and what its result is added to."""
+
+    def _leave(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the state that tokens are made of; the next pass is given `x` itself."""
+        return x
 
     def forward(self, batch: Batch, num_tokens: int) -> list[torch.Tensor]:
         """Pass number s, at place p, stands for the draft that began at p - s: it sees the keys of the first
@@ -65,20 +74,23 @@ class Eagle(TrainableDrafter):
         rotation = self._rotation(length, batch.tokens.device)
         at = torch.arange(length, device=batch.tokens.device)
         newest = functional.embedding(shifted(batch.tokens), self.embedding)
-        before = batch.hidden
+        before = self._read(batch)
         kept: list[Keys] = []
         states = []
         for number in range(num_tokens):
-            x = self.fc(torch.cat([newest, before], dim=-1))
+            attending, x = self._enter(newest, before)
             seen = at[None] <= at[:, None] - number
-            query, keys = self._project(x, rotation)
+            query, keys = self._project(attending, rotation)
             kept.append(keys)
             x = x + self.o_proj(self._attend(query, kept, seen))
-            normed = x * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + self.epsilon) * self.norm
+            normed = self._normed(x, self.norm)
             x = x + self.down_proj(functional.silu(self.gate_proj(normed)) * self.up_proj(normed))
-            states.append(shifted(x, number) if number else x)
+            states.append(shifted(self._leave(x), number) if number else self._leave(x))
             before = torch.cat([torch.zeros_like(x[:, :1]), x[:, :-1]], dim=1)
         return states
+
+    def _normed(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return x * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + self.epsilon) * weight
 
     def _rotation(self, length: int, device: Any) -> tuple[torch.Tensor, torch.Tensor]:
         frequencies = self.theta ** -(torch.arange(0, self.head_dim, 2, device=device) / self.head_dim)
@@ -123,7 +135,7 @@ class Eagle(TrainableDrafter):
 
     def exported(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         config = {
-            "architectures": ["EagleLlamaForCausalLM"],
+            "architectures": [self.architecture],
             "model_type": "llama",
             "hidden_size": self.head.shape[1],
             "intermediate_size": self.inner,
@@ -139,15 +151,44 @@ class Eagle(TrainableDrafter):
             "tie_word_embeddings": False,
             "hidden_act": "silu",
         }
-        return config, {name: attrgetter(ours)(self).detach() for name, ours in LAYOUT.items()}
+        return config, {name: attrgetter(ours)(self).detach() for name, ours in self.layout.items()}
 
     def start_from(self, weights: dict[str, torch.Tensor]) -> None:
-        self.load_plain({ours: weights[name] for name, ours in LAYOUT.items()})
+        self.load_plain({ours: weights[name] for name, ours in self.layout.items()})
 
 
-LAYOUT = {
-    "fc.weight": "fc.weight",
-    **{f"layers.0.self_attn.{part}_proj.weight": f"{part}_proj.weight" for part in "qkvo"},
-    **{f"layers.0.mlp.{part}_proj.weight": f"{part}_proj.weight" for part in ("gate", "up", "down")},
-    "layers.0.post_attention_layernorm.weight": "norm",
-}
+def layer_layout(prefix: str) -> dict[str, str]:
+    """Return the names of the layer's weights: in a checkpoint, after the prefix, and here."""
+    return {
+        **{f"{prefix}.self_attn.{part}_proj.weight": f"{part}_proj.weight" for part in "qkvo"},
+        **{f"{prefix}.mlp.{part}_proj.weight": f"{part}_proj.weight" for part in ("gate", "up", "down")},
+        f"{prefix}.post_attention_layernorm.weight": "norm",
+    }
+
+
+class Eagle(EagleHead):
+    method = EAGLE.name
+    imitation = 0.2
+    architecture = "EagleLlamaForCausalLM"
+    layout: ClassVar = {"fc.weight": "fc.weight", **layer_layout("layers.0")}
+
+    def __init__(self, target: Target, seen: Seen, num_tokens: int) -> None:
+        size = target.hidden_size
+        super().__init__(target, seen, num_tokens, fused=2 * size, attending=size)
+        self._start(float(self.embedding.pow(2).mean().sqrt()))
+        whiten(self.fc, Whitened(self.embedding[seen.common], seen.hidden))
+
+    @torch.no_grad()
+    def _start(self, embedding_scale: float) -> None:
+        """Start near the hidden state it is given, so that the output matrix understands it; with
+        embeddings large enough to be heard, and attention that is not yet sharp: its input is not normed."""
+        size = self.fc.weight.shape[0]
+        self.fc.weight[:, :size] /= embedding_scale
+        self.fc.weight[:, size:] += torch.eye(size)
+
+    def _read(self, batch: Batch) -> torch.Tensor:
+        return batch.hidden
+
+    def _enter(self, newest: torch.Tensor, before: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x = self.fc(torch.cat([newest, before], dim=-1))
+        return x, x

@@ -1,9 +1,11 @@
-"""What the target makes of the texts: its last hidden state at every token, in shards on disk.
+"""What the target makes of the texts: its hidden states at every token, in shards on disk.
 
 By transformers rather than vLLM's `extract_hidden_states`: that one runs in place of speculation, wants a KV
-connector, and writes what transformers gives in one call. The last hidden state (after the final norm) is all
-that is kept: it is what the engine hands to a head, and times the output matrix it is the target's whole
-distribution, which would take the place of a hundred hidden states if it were stored.
+connector, and writes what transformers gives in one call. The last hidden state (after the final norm) is
+kept for all methods: it is what the engine hands to most heads, and times the output matrix it is the
+target's whole distribution, which would take the place of a hundred hidden states if it were stored. For
+EAGLE-3 the states before some of the layers are kept too, in files of their own: the other methods share the
+rest.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from slipstream.training.responses import Progress, Response, read_responses
 
@@ -34,6 +35,9 @@ class Example:
     workload: str
     held_out: bool
     temperature: float
+    layers: torch.Tensor | None = None
+    """[length, layers * hidden size]: the states before some layers, side by side, for methods that read
+    them."""
 
 
 @dataclass(frozen=True)
@@ -62,46 +66,67 @@ def load_target(name: str) -> tuple[Any, Target]:
     return model, Target(model.config, embedding, head, sum(p.numel() for p in model.parameters()))
 
 
-def write_features(folder: Path, model: Callable[[], Any], max_gib: float, done: Progress) -> None:
-    """Write shards for the portions of texts that have none; `model` is called if one is missing."""
+def write_features(
+    folder: Path, model: Callable[[], Any], max_gib: float, done: Progress, layers: Sequence[int] = ()
+) -> None:
+    """Write shards for the portions of texts that have none; `model` is called if one is missing. With
+    `layers` also the states before those; the limit is for the files that are read together."""
     read: Any = None
+    size = 0
     for number, texts in enumerate(read_responses(folder)):
-        file = _file(folder, number)
-        if not file.exists():
-            if sum(f.stat().st_size for f in folder.glob("features-*")) > max_gib * GIB:
+        files = _files(folder, number, layers)
+        if not all(file.exists() for file in files):
+            if size > max_gib * GIB:
                 return
             read = read or model().get_decoder()
-            _write(file, read, texts)
+            _write(files, read, texts, layers)
+        size += sum(file.stat().st_size for file in files)
         done(len(texts))
 
 
 @torch.inference_mode()
-def _write(file: Path, read: Any, texts: Sequence[Response]) -> None:
-    shard = {}
+def _write(files: Sequence[Path], read: Any, texts: Sequence[Response], layers: Sequence[int]) -> None:
+    """Write those of a portion's files that are missing."""
+    shards: list[dict[str, torch.Tensor]] = [{} for _ in files]
     for batch in batches_of([len(text.tokens) for text in texts], BATCH_TOKENS):
         longest = max(len(texts[i].tokens) for i in batch)
         tokens = torch.zeros(len(batch), padded(longest), dtype=torch.long)
         for row, i in enumerate(batch):
             tokens[row, : len(texts[i].tokens)] = torch.tensor(texts[i].tokens)
-        hidden = read(input_ids=tokens, use_cache=False).last_hidden_state  # padded at the end: causal
+        # Padded at the end: causal.
+        output = read(input_ids=tokens, use_cache=False, output_hidden_states=bool(layers))
+        states = [output.last_hidden_state]
+        if layers:
+            states.append(states_before(layers, output))
         for row, i in enumerate(batch):
-            shard[str(i)] = hidden[row, : len(texts[i].tokens)].to(torch.bfloat16).clone()
-    draft = file.with_suffix(".part")
-    save_file(shard, draft)
-    draft.rename(file)
-
-
-def read_examples(folder: Path) -> Iterator[Example]:
-    for number, texts in enumerate(read_responses(folder)):
-        file = _file(folder, number)
+            for shard, state in zip(shards, states, strict=True):
+                shard[str(i)] = state[row, : len(texts[i].tokens)].to(torch.bfloat16).clone()
+    for file, shard in zip(files, shards, strict=True):
         if not file.exists():
+            draft = file.with_suffix(".part")
+            save_file(shard, draft)
+            draft.rename(file)
+
+
+def states_before(layers: Sequence[int], output: Any) -> torch.Tensor:
+    """Return the states before these layers side by side [texts, length, layers * hidden size], of what a
+    decoder of transformers returns with `output_hidden_states`. It counts them as vLLM does: state 0 is the
+    embedding, state i comes out of the first i layers. (Only the last one is another: it is normed.)"""
+    return torch.cat([output.hidden_states[layer] for layer in layers], dim=-1)
+
+
+def read_examples(folder: Path, layers: Sequence[int] = ()) -> Iterator[Example]:
+    """Yield the texts with their states, up to the first portion of which states are missing."""
+    for number, texts in enumerate(read_responses(folder)):
+        files = _files(folder, number, layers)
+        if not all(file.exists() for file in files):
             return
-        with safe_open(file, "pt") as shard:
-            for i, text in enumerate(texts):
-                yield Example(
-                    torch.tensor(text.tokens), shard.get_tensor(str(i)), text.prompt_length, text.workload,
-                    text.held_out, text.temperature,
-                )  # fmt: skip
+        last, *others = (load_file(file) for file in files)
+        for i, text in enumerate(texts):
+            yield Example(
+                torch.tensor(text.tokens), last[str(i)], text.prompt_length, text.workload, text.held_out,
+                text.temperature, others[0][str(i)] if others else None,
+            )  # fmt: skip
 
 
 def padded(count: int, multiple: int = LENGTHS) -> int:
@@ -119,5 +144,7 @@ def batches_of(lengths: Sequence[int], most: int) -> list[list[int]]:
     return groups
 
 
-def _file(folder: Path, portion: int) -> Path:
-    return folder / f"features-{portion:05}.safetensors"
+def _files(folder: Path, portion: int, layers: Sequence[int]) -> list[Path]:
+    """Return the files of a portion: the last states, and those before these layers if there are any."""
+    names = ["features"] + (["-".join(["layers", *map(str, layers)])] if layers else [])
+    return [folder / f"{name}-{portion:05}.safetensors" for name in names]

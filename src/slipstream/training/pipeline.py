@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from functools import cache, partial
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from accelerate import PartialState
+from transformers import AutoConfig
 
 from slipstream.errors import ConfigError
 from slipstream.planning.prediction import Acceptance
@@ -18,6 +19,7 @@ from slipstream.training.card import write_card
 from slipstream.training.draft_model import DraftModel
 from slipstream.training.drafter import Seen, TrainableDrafter, read_weights
 from slipstream.training.eagle import Eagle
+from slipstream.training.eagle3 import Eagle3, layers_read
 from slipstream.training.evaluate import Comparison, alone, compare, guess
 from slipstream.training.features import Example, Target, load_target, read_examples, write_features
 from slipstream.training.heads import MLP, Medusa
@@ -51,7 +53,7 @@ def train(
         _same(folder / "recipe.json", recipe.model_dump(), "--out")
         load = cache(partial(load_target, recipe.target))  # after vLLM has ended, and once
         collect(recipe, data, engine, load, watcher)
-    examples = list(read_examples(data))
+    examples = list(read_examples(data, layers_of(recipe)))
     model, target = load()
     drafter = make_drafter(recipe, target, model, examples)
     held_out = [example for example in examples if example.held_out]
@@ -87,7 +89,14 @@ def collect(
     watcher.doing("the target answers", len(prompts))
     write_texts(data, prompts, recipe.data, recipe.target, engine, watcher.advanced)
     watcher.doing("the target's hidden states", len(prompts))
-    write_features(data, lambda: load()[0], recipe.data.max_gib, watcher.advanced)
+    write_features(data, lambda: load()[0], recipe.data.max_gib, watcher.advanced, layers_of(recipe))
+
+
+def layers_of(recipe: Recipe) -> tuple[int, ...]:
+    """Return the layers before which the method reads the target's states, beside its last state."""
+    if recipe.method != Eagle3.method:
+        return ()
+    return layers_read(AutoConfig.from_pretrained(recipe.target).get_text_config().num_hidden_layers)
 
 
 def _same(file: Path, content: dict[str, Any], option: str) -> None:
@@ -110,8 +119,11 @@ def make_drafter(recipe: Recipe, target: Target, model: Any, examples: Sequence[
     wanted, num_tokens = recipe.drafter, recipe.drafter.tokens
     size = len(target.head)
     common = frequent(examples, min(COMMON, wanted.vocabulary), size)
-    hidden = torch.cat([e.hidden[e.prompt_length - 1 :] for e in examples if not e.held_out])[:SAMPLED]
-    everything = Seen(torch.arange(size), common, hidden)
+    learnt_from = [e for e in examples if not e.held_out]
+    hidden = _first(SAMPLED, (e.hidden[e.prompt_length - 1 :] for e in learnt_from))
+    layers = [e.layers[e.prompt_length - 1 :] for e in learnt_from if e.layers is not None]
+    seen_layers = _first(SAMPLED, layers) if layers else None
+    everything = Seen(torch.arange(size), common, hidden, seen_layers)
     often = everything._replace(
         vocabulary=known.long() if known is not None else frequent(examples, wanted.vocabulary, size)
     )
@@ -122,6 +134,8 @@ def make_drafter(recipe: Recipe, target: Target, model: Any, examples: Sequence[
         drafter = Medusa(target, everything, num_tokens, wanted.layers or LAYERS)
     elif recipe.method == "eagle":
         drafter = Eagle(target, everything, num_tokens)
+    elif recipe.method == "eagle3":
+        drafter = Eagle3(target, everything, num_tokens)
     else:
         drafter = DraftModel(target, everything, num_tokens, wanted.layers or LAYERS, model)
     if weights:
@@ -132,6 +146,17 @@ def make_drafter(recipe: Recipe, target: Target, model: Any, examples: Sequence[
                 f"{recipe.start_from}: not a drafter of method {recipe.method} and the same sizes ({error})"
             ) from None
     return drafter
+
+
+def _first(count: int, parts: Iterable[torch.Tensor]) -> torch.Tensor:
+    """Return the first rows of these parts behind each other, without a copy of all of them."""
+    chosen, rows = [], 0
+    for part in parts:
+        if rows >= count:
+            break
+        chosen.append(part)
+        rows += len(part)
+    return torch.cat(chosen)[:count]
 
 
 def frequent(examples: Sequence[Example], size: int, vocab_size: int) -> torch.Tensor:

@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from slipstream.config.speculation import unknown_keys_message
 from slipstream.errors import ConfigError
 
-Method = Literal["mlp", "medusa", "eagle", "draft"]
-METHODS: tuple[Method, ...] = ("mlp", "medusa", "eagle", "draft")
+Method = Literal["mlp", "medusa", "eagle", "eagle3", "draft"]
+METHODS: tuple[Method, ...] = ("mlp", "medusa", "eagle", "eagle3", "draft")
 
 
 class _Part(BaseModel):
@@ -33,7 +33,7 @@ class Data(_Part):
     """Share of the prompts whose answers are only evaluated on, unless `held_out_prompts` are given."""
     held_out_prompts: tuple[str, ...] = ()
     max_gib: Annotated[float, Field(gt=0)] = 8.0
-    """Hidden states on disk, at most; texts that would need more are left out."""
+    """Hidden states on disk that the method reads, at most; texts that would need more are left out."""
     portion: Annotated[int, Field(ge=1)] = 256
     """Texts that are written together; a run that is killed loses no more."""
 

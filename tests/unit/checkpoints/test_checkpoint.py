@@ -34,6 +34,7 @@ def test_multimodal_configs_nest_the_language_model(tmp_path: Path) -> None:
         ("m", {"model_type": "mlp_speculator"}, "mlp_speculator"),
         ("m", {"architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama"}, "eagle3"),
         ("m", {"architectures": ["EagleLlamaForCausalLM"], "model_type": "llama"}, "eagle"),
+        ("eagle3", {"architectures": ["EagleLlamaForCausalLM"], "model_type": "llama"}, "eagle"),
         ("EAGLE-llama", {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}, "eagle"),
         ("m", {"model_type": "deepseek_mtp"}, "mtp"),
         ("m", {"speculators_config": {}, "speculators_model_type": "eagle3"}, "eagle3"),

@@ -1,7 +1,8 @@
-"""The four drafters on a small random Llama: nothing looks ahead, all learn, and what is exported is what was
+"""Each drafter on a small random Llama: nothing looks ahead, all learn, and what is exported is what was
 trained."""
 
 import contextlib
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
+from torch.nn.functional import silu
 
 from slipstream.errors import ConfigError
+from slipstream.methods import recognise
 from slipstream.testing import models
 from slipstream.training.drafter import Batch, TrainableDrafter
+from slipstream.training.eagle3 import layers_in_config, layers_read
 from slipstream.training.evaluate import alone, composed, guess
-from slipstream.training.features import Example, Target, load_target
+from slipstream.training.features import Example, Target, load_target, states_before
 from slipstream.training.pipeline import frequent, make_drafter
 from slipstream.training.recipe import METHODS, Recipe, Training
 from slipstream.training.trainer import Trainer
@@ -38,10 +43,12 @@ def examples(target: tuple[Any, Target]) -> list[Example]:
         texts = model.generate(
             prompts, attention_mask=torch.ones_like(prompts), do_sample=False, max_new_tokens=LENGTH - PROMPT
         )
-        hidden = model.get_decoder()(input_ids=texts).last_hidden_state
+        output = model.get_decoder()(input_ids=texts, output_hidden_states=True)
+        layers = states_before(layers_read(model.config.num_hidden_layers), output)
+    states = zip(texts.clone(), output.last_hidden_state.clone(), layers.clone(), strict=True)
     return [
-        Example(text, state, PROMPT, "any", held_out=i >= 80, temperature=0.0)
-        for i, (text, state) in enumerate(zip(texts.clone(), hidden.clone(), strict=True))
+        Example(text, last, PROMPT, "any", held_out=i >= 80, temperature=0.0, layers=inner)
+        for i, (text, last, inner) in enumerate(states)
     ]
 
 
@@ -61,14 +68,16 @@ def drafter(
 
 def test_nothing_looks_ahead(drafter: TrainableDrafter, examples: list[Example]) -> None:
     batch = Batch.of(examples[:3])
+    assert batch.layers is not None
     at = 9
     for number in range(1, TOKENS + 1):
-        tokens, hidden = batch.tokens.clone(), batch.hidden.clone()
+        tokens, hidden, layers = batch.tokens.clone(), batch.hidden.clone(), batch.layers.clone()
         tokens[:, at + number + 1 :] = 7  # those that are to be guessed, and later ones
-        hidden[:, at + 1 :] = 1.0  # what the target thinks of tokens it has not read
+        hidden[:, at + 1 :] = layers[:, at + 1 :] = 1.0  # what the target thinks of tokens it has not read
         with torch.inference_mode():
             before = drafter.states(batch)[number - 1][:, at]
-            after = drafter.states(replace(batch, tokens=tokens, hidden=hidden))[number - 1][:, at]
+            changed = replace(batch, tokens=tokens, hidden=hidden, layers=layers)
+            after = drafter.states(changed)[number - 1][:, at]
             tokens[:, at + number] = 3
             other = drafter.states(replace(batch, tokens=tokens))[number - 1][:, at]
         torch.testing.assert_close(before, after)
@@ -78,16 +87,21 @@ def test_nothing_looks_ahead(drafter: TrainableDrafter, examples: list[Example])
 
 def test_every_place_of_an_answer_is_guessed_at(drafter: TrainableDrafter, examples: list[Example]) -> None:
     """In texts of several lengths, from the last token of the prompt on."""
-    some = [
-        replace(e, tokens=e.tokens[:n], hidden=e.hidden[:n], prompt_length=p)
-        for e, n, p in zip(examples, (36, 30, 24), (4, 7, 5), strict=False)
-    ]
+    some = [shortened(*cut) for cut in zip(examples, (36, 30, 24), (4, 7, 5), strict=False)]
     for example, guesses in zip(some, guess(drafter, some), strict=True):
         with torch.inference_mode():
             states = drafter.states(Batch.of([example]))
             expected = torch.stack([drafter.guesses(s[0]) for s in states], dim=-1).numpy()
         answer = slice(example.prompt_length - 1, len(example.tokens) - 2)
         np.testing.assert_array_equal(guesses[answer], expected[answer])
+
+
+def shortened(example: Example, length: int, prompt_length: int) -> Example:
+    assert example.layers is not None
+    return replace(
+        example, tokens=example.tokens[:length], hidden=example.hidden[:length],
+        layers=example.layers[:length], prompt_length=prompt_length,
+    )  # fmt: skip
 
 
 def test_it_learns(drafter: TrainableDrafter, examples: list[Example], tmp_path: Path) -> None:
@@ -157,10 +171,7 @@ def test_frequent_tokens_are_of_answers_that_are_learnt_from() -> None:
 def test_training_goes_on_from_what_was_exported(
     drafter: TrainableDrafter, target: tuple[Any, Target], examples: list[Example], tmp_path: Path
 ) -> None:
-    with torch.no_grad():
-        for weight in drafter.parameters():
-            if weight.requires_grad:
-                weight.add_(0.01 * torch.randn_like(weight))
+    perturb(drafter, 0.01)
     drafter.export(tmp_path, torch.float32)
     method = {"mlp_speculator": "mlp", "draft_model": "draft"}.get(drafter.method, drafter.method)
     shape = {"vocabulary": 200, "layers": 1 if method == "draft" else 2}
@@ -172,6 +183,14 @@ def test_training_goes_on_from_what_was_exported(
     other = recipe("eagle" if method == "mlp" else "mlp", start_from=str(tmp_path))
     with pytest.raises(ConfigError, match="not a drafter of method"):
         make_drafter(other, target[1], target[0], examples)
+
+
+def perturb(drafter: TrainableDrafter, size: float) -> None:
+    """Change all weights, so that none is what an absent one would be taken for."""
+    with torch.no_grad():
+        for weight in drafter.parameters():
+            if weight.requires_grad:
+                weight.add_(size * torch.randn_like(weight))
 
 
 def test_an_exported_mlp_speculator_drafts_the_same(
@@ -218,3 +237,99 @@ def test_eagle_sees_what_the_engine_will_show_it(target: tuple[Any, Target], exa
             own = drafter.states(Batch.of([replace(example, hidden=hidden)]))[0][0, at + number - 1]
             torch.testing.assert_close(states[number - 1][0, at], own, rtol=1e-4, atol=1e-4)
             hidden[at + number] = own
+
+
+@pytest.mark.parametrize("num_layers", range(2, 40))
+def test_layers_that_are_read(num_layers: int) -> None:
+    """vLLM sorts them and gives each state once; transformers norms the state after the last layer."""
+    layers = layers_read(num_layers)
+    assert list(layers) == sorted(set(layers))
+    assert len(layers) == min(num_layers, 3)
+    assert layers[0] >= 0
+    assert layers[-1] < num_layers
+
+
+def test_an_exported_three_layer_head_drafts_in_vllm_what_was_trained(
+    target: tuple[Any, Target], examples: list[Example], tmp_path: Path
+) -> None:
+    """vLLM's computation, written out from the files, against the head that was trained."""
+    torch.manual_seed(0)
+    drafter = make_drafter(recipe("eagle3"), target[1], target[0], examples)
+    perturb(drafter, 0.1)
+    drafter.export(tmp_path, torch.float32)
+    example, at = examples[0], 11
+    with torch.inference_mode():
+        states = drafter.states(Batch.of([example]))
+        served = served_eagle3(tmp_path, target[1], example, at)
+    assert len(served) == TOKENS
+    for ours, theirs in zip(states, served, strict=True):
+        torch.testing.assert_close(ours[0, at], theirs, rtol=1e-3, atol=1e-3)
+
+
+def test_the_files_of_a_three_layer_head(
+    target: tuple[Any, Target], examples: list[Example], tmp_path: Path
+) -> None:
+    make_drafter(recipe("eagle3"), target[1], target[0], examples).export(tmp_path, torch.float32)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert recognise("any", config["architectures"], config) == "eagle3"
+    layers = layers_read(target[0].config.num_hidden_layers)
+    assert layers_in_config(layers).items() <= config.items()
+    weights = load_file(tmp_path / "model.safetensors")
+    assert weights["fc.weight"].shape == (target[1].hidden_size, len(layers) * target[1].hidden_size)
+    assert weights["midlayer.self_attn.q_proj.weight"].shape[1] == 2 * target[1].hidden_size
+    shared = ("embed_tokens", "lm_head", "d2t", "t2d")  # vLLM takes the target's if these are absent
+    assert not [name for name in weights if name.startswith(shared)]
+
+
+def served_eagle3(folder: Path, target: Target, example: Example, at: int) -> list[torch.Tensor]:
+    """Return the states of the draft tokens after place `at` as `llama_eagle3.py` of vLLM 0.32 computes them:
+    one pass over the text up to there, then one pass per draft token, with a cache of keys and values."""
+    assert example.layers is not None
+    config = json.loads((folder / "config.json").read_text())
+    weights = load_file(folder / "model.safetensors")
+    heads, kv_heads, size = (
+        config[key] for key in ("num_attention_heads", "num_key_value_heads", "head_dim")
+    )
+    frequencies = config["rope_theta"] ** -(torch.arange(0, size, 2) / size)
+    keys, values = torch.zeros(0, heads, size), torch.zeros(0, heads, size)
+
+    def times(x: torch.Tensor, name: str) -> torch.Tensor:
+        return x @ weights[f"{name}.weight"].T
+
+    def normed(x: torch.Tensor, name: str) -> torch.Tensor:
+        return x * (x.pow(2).mean(-1, keepdim=True) + config["rms_norm_eps"]).rsqrt() * weights[name]
+
+    def rotated(x: torch.Tensor, begin: int) -> torch.Tensor:
+        angles = torch.arange(begin, begin + len(x))[:, None, None] * frequencies
+        low, high = x.chunk(2, dim=-1)
+        cos, sin = angles.cos(), angles.sin()
+        return torch.cat([low * cos - high * sin, high * cos + low * sin], dim=-1)
+
+    def ran(tokens: torch.Tensor, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Run the layer on the tokens that come next; return its output, normed and as it is."""
+        nonlocal keys, values
+        begin = len(keys)
+        embedded = normed(target.embedding.float()[tokens], "midlayer.input_layernorm.weight")
+        x = torch.cat([embedded, normed(hidden, "midlayer.hidden_norm.weight")], dim=-1)
+        query, key, value = (
+            times(x, f"midlayer.self_attn.{part}_proj").unflatten(-1, (-1, size)) for part in "qkv"
+        )
+        key, value = (part.repeat_interleave(heads // kv_heads, dim=1) for part in (key, value))
+        keys, values = torch.cat([keys, rotated(key, begin)]), torch.cat([values, value])
+        scores = torch.einsum("qhd,khd->hqk", rotated(query, begin), keys) * size**-0.5
+        seen = torch.ones(len(tokens), len(keys), dtype=torch.bool).tril(begin)
+        attention = scores.masked_fill(~seen, -torch.inf).softmax(-1)
+        attended = torch.einsum("hqk,khd->qhd", attention, values).flatten(1)
+        x = hidden + times(attended, "midlayer.self_attn.o_proj")
+        inner = normed(x, "midlayer.post_attention_layernorm.weight")
+        inner = silu(times(inner, "midlayer.mlp.gate_proj")) * times(inner, "midlayer.mlp.up_proj")
+        x = x + times(inner, "midlayer.mlp.down_proj")
+        return normed(x, "norm.weight"), x
+
+    tokens = example.tokens[1:]  # beside each state stands the token after it
+    states, before = ran(tokens[: at + 1], times(example.layers[: at + 1].float(), "fc"))
+    served = [states[-1]]
+    for place in range(at + 1, at + TOKENS):  # the drafts are right, so they are the text
+        states, before = ran(tokens[place : place + 1], before[-1:])
+        served.append(states[-1])
+    return served
