@@ -17,7 +17,7 @@ DOCS = ROOT / "docs"
 PAGES = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md", "SECURITY.md": "security.md"}
 """Files at the top of the repository that are pages of the site."""
 
-FENCE = re.compile(r"^(\s*)(```|~~~).*?^\1\2[^\S\n]*$", re.M | re.S)
+FENCE = re.compile(r"^([ \t]*)(```|~~~).*?^\1\2[ \t]*$", re.M | re.S)
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^)\s]+)\)")
 MARK = re.compile(r"^[ \t]*<!-- (?:runs|not run): .*? -->\n", re.M)
 FIGURE = re.compile(r'<img [^>]*?src="[^"]*?figures/([\w-]+\.svg)"[^>]*?>')

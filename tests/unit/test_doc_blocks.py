@@ -56,6 +56,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_model(tmp_path / "stranger", words=(*WORDS[:-1], "z"), parameters=2_000)
     (tmp_path / "benchmarks").symlink_to(ROOT / "benchmarks")
     (tmp_path / "tune-model").symlink_to(ROOT / "benchmarks" / "results" / "tune-edit")
+    for name in ("MODEL", "$MODEL", "my-model"):
+        (tmp_path / name).symlink_to(tmp_path / "model")
+    (tmp_path / "train-model-eagle").mkdir()
+    (tmp_path / "train-model-eagle" / "drafter").symlink_to(tmp_path / "drafter")
     monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -72,6 +76,20 @@ def test_commands_run(block: Block) -> None:
         assert command in NEED_NO_ENGINE, "say above the block who runs it"
         done = CliRunner().invoke(app, [command, *arguments])
         assert done.exit_code == exit_code(line), (line, done.output, done.exception)
+
+
+@pytest.mark.parametrize(
+    "block",
+    [block for block in RUNNABLE if any(command[0] == "serve" for command in block.commands)],
+    ids=lambda block: block.name,
+)
+@pytest.mark.usefixtures("folder")
+def test_servers_would_start(block: Block) -> None:
+    """Whoever starts them: `slipstream doctor` accepts the same command line."""
+    for command, *arguments in block.commands:
+        if command == "serve":
+            done = CliRunner().invoke(app, ["doctor", *arguments])
+            assert done.exit_code == 0, (arguments, done.output, done.exception)
 
 
 @pytest.mark.parametrize(

@@ -187,6 +187,8 @@ def test_links_that_leave_the_docs(hooks: ModuleType, caplog: pytest.LogCaptureF
     assert hooks.rewrite("[x](../../CHANGELOG.md)", "reference/cli.md") == "[x](../changelog.md)"
     kept = "[x](planning.md) [y](https://host) [z](#here)\n```bash\n[w](../nowhere)\n```\n"
     assert hooks.rewrite(kept, "a.md") == kept
+    between = "text\n\n```bash\na\n```\n[found](../README.md)\n\n```bash\nb\n\n```\n"
+    assert "found (`README.md`)" in hooks.rewrite(between, "a.md")
     assert not caplog.records
     hooks.rewrite("[x](../nowhere.md)", "a.md")
     assert "leads nowhere" in caplog.text
