@@ -17,6 +17,7 @@ MAX_WORKERS = 2  # each may hold four servers of 3 GiB
 SHARED_SERVERS = {
     "tests/e2e/test_examples.py": "server",
     "tests/e2e/test_server.py": "server",
+    "tests/e2e/test_doc_blocks.py": "auto_server",
     "tests/e2e/test_plan.py": "auto_server",
     "tests/e2e/test_verify.py": "auto_server",
 }

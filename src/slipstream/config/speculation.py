@@ -47,7 +47,9 @@ class Ngram(_Options):
     """Prompt lookup: match the last `min`..`max` tokens earlier in the text, propose what followed."""
 
     min: int = Field(default=2, ge=1)
+    """Shortest match, in tokens."""
     max: int = Field(default=5, ge=1)
+    """Longest match, in tokens."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -67,6 +69,7 @@ class Suffix(_Options):
     max_tokens: int = Field(default=1_000_000, ge=1)
     """Finished text kept, in tokens over all tenants; 16 to 32 bytes each."""
     max_age_seconds: float = Field(default=3600.0, gt=0)
+    """Older finished text is forgotten."""
     per_matched_token: float = Field(default=1.0, gt=0)
     """Draft tokens at most for each token that matched."""
 
@@ -87,8 +90,11 @@ class Drafter(_Options):
     tensor_parallel_size: int | None = Field(default=None, ge=1)
     """None: as the target."""
     revision: str | None = None
+    """Branch, tag or commit of a Hugging Face id."""
     quantization: str | None = None
+    """As vLLM's option of this name, for the drafter."""
     max_model_len: int | None = Field(default=None, ge=1)
+    """As vLLM's option of this name, for the drafter."""
 
     @model_validator(mode="after")
     def _named(self) -> Self:
@@ -115,8 +121,11 @@ class SpeculationConfig(_Options):
     max_ttft_ms: float | None = Field(default=None, gt=0)
     """The same for the first token of a request that comes while others run; waiting for a place apart."""
     drafter: Drafter | None = None
+    """A draft model or head."""
     ngram: Ngram | None = None
+    """N-gram lookup in the request's own text."""
     suffix: Suffix | None = None
+    """Suffix decoding, which counts what followed, and may draft from finished requests."""
     grammar: bool = False
     """Draft what a request's grammar (structured output) forces, between and after the others' drafts."""
     plugins: dict[str, dict[str, Any]] = Field(default_factory=dict)

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from slipstream.cli import app
 from slipstream.errors import ConfigError
 from slipstream.planning.planner import StepOutcome
 from slipstream.planning.step_cost import PassProfile, Step
@@ -156,3 +158,12 @@ def test_a_compressed_trace(tmp_path: Path) -> None:
     trace = recorded(tmp_path / "trace", repeating=True)
     (tmp_path / "trace.gz").write_bytes(gzip.compress((tmp_path / "trace").read_bytes()))
     assert read_trace(tmp_path / "trace.gz") == trace
+
+
+def test_the_command(tmp_path: Path) -> None:
+    recorded(tmp_path / "run.jsonl", repeating=True)
+    policies = ("auto", "fixed:4", "off")
+    options = [word for policy in policies for word in ("--policy", policy)]
+    done = CliRunner().invoke(app, ["replay", str(tmp_path / "run.jsonl"), *options, "--json"])
+    assert done.exit_code == 0, done.output
+    assert set(json.loads(done.stdout)["replayed"]) == set(policies)
