@@ -20,7 +20,7 @@ from slipstream.testing.vllm_source import VllmSource
 
 RELIANCES = [reliance for _, reliance in all_reliances()]
 TRITON_MODEL = (
-    Path(__file__).parents[2] / "deploy" / "triton" / "model_repository" / "vllm" / "1" / "model.json"
+    Path(__file__).parents[2] / "deploy" / "triton" / "model_repository" / "slipstream" / "1" / "model.json"
 )
 
 
