@@ -53,8 +53,13 @@ def compare(source: VllmSource) -> Comparison:
     found = [(feature, reliance, why_unmet(source, reliance)) for feature, reliance in all_reliances()]
     breaks = [Break(reliance.path, problem, feature) for feature, reliance, problem in found if problem]
     states = {patch.name: (patch.symbol, why_unmet(source, as_reliance(patch))) for patch in PATCHES}
+    required = {patch.name for patch in PATCHES if patch.required}
     breaks += [
-        Break(symbol, problem, f"patch {name}") for name, (symbol, problem) in states.items() if problem
+        Break(
+            symbol, problem, f"patch {name}" + (", without which nothing starts" if name in required else "")
+        )
+        for name, (symbol, problem) in states.items()
+        if problem
     ]
     named = {workaround.ours for workaround in WORKAROUNDS}
     remedies = [
@@ -95,7 +100,8 @@ def why_unmet(source: VllmSource, reliance: Reliance) -> str:
             problems.append(f"takes ({', '.join(takes)}), not ({', '.join(reliance.parameters)})")
     if missing := [name for name in reliance.has if not source.has(found, name)]:
         problems.append(f"has no {', '.join(missing)}")
-    if missing := sorted(set(reliance.sets) - source.attributes_set(found) if reliance.sets else ()):
+    assigned = source.attributes_set(found) if reliance.sets else set()
+    if missing := [name for name in reliance.sets if name not in assigned]:
         problems.append(f"does not set {', '.join(missing)}")
     if reliance.equals is not None and (value := _value(found.node)) != reliance.equals:
         problems.append(f"is {value!r}, not {reliance.equals!r}")
