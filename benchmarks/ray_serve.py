@@ -104,9 +104,10 @@ async def run(address: str, options: argparse.Namespace) -> dict[str, Any]:
         async def user(first: int) -> None:
             number = first
             while not over.is_set():
-                outcomes.append(await ask(client, number, options.max_tokens))
+                outcome = await ask(client, number, options.max_tokens)
+                outcomes.append(outcome)
                 number += 1
-                if outcomes[-1].replica is None:
+                if outcome.replica is None:
                     await asyncio.sleep(0.2)
 
         users = [asyncio.create_task(user(number)) for number in range(options.users)]

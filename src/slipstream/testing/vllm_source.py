@@ -147,11 +147,8 @@ def parameters(node: ast.AST) -> tuple[str, ...] | None:
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         return None
     of = node.args
-    rest = [star.arg for star in (of.vararg,) if star]
-    last = [star.arg for star in (of.kwarg,) if star]
-    names = [arg.arg for arg in (*of.posonlyargs, *of.args)]
-    names += rest + [arg.arg for arg in of.kwonlyargs] + last
-    return tuple(name for name in names if name not in ("self", "cls"))
+    in_order = (*of.posonlyargs, *of.args, of.vararg, *of.kwonlyargs, of.kwarg)
+    return tuple(arg.arg for arg in in_order if arg is not None and arg.arg not in ("self", "cls"))
 
 
 def contains(node: ast.AST, code: str) -> bool:
@@ -224,8 +221,10 @@ def _defines(statement: ast.stmt, name: str) -> ast.stmt | None:
     if isinstance(statement, ast.Import | ast.ImportFrom):
         return statement if any(_bound_name(alias) == name for alias in statement.names) else None
     if isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-        overloads = any(ast.unparse(each).endswith("overload") for each in statement.decorator_list)
-        return statement if statement.name == name and not overloads else None
+        if statement.name != name:
+            return None
+        is_overload = any(ast.unparse(each).endswith("overload") for each in statement.decorator_list)
+        return None if is_overload else statement
     if isinstance(statement, ast.Assign | ast.AnnAssign):
         names = ast.walk(ast.Tuple(_targets(statement), ast.Store()))
         return statement if any(isinstance(node, ast.Name) and node.id == name for node in names) else None
