@@ -15,7 +15,7 @@ from slipstream.config.parse import VLLM_KEYS
 from slipstream.engine.contract import WORKAROUNDS, Reliance, Workaround, all_reliances
 from slipstream.engine.patches import PATCHES, Patch, why_not_patched
 from slipstream.engine.worker.runner import DraftInputs
-from slipstream.testing.vllm_contract import why_gone, why_unmet
+from slipstream.testing.vllm_contract import compare, why_gone, why_unmet
 from slipstream.testing.vllm_source import VllmSource
 
 RELIANCES = [reliance for _, reliance in all_reliances()]
@@ -80,6 +80,11 @@ def test_its_source_says_the_same(source: VllmSource, reliance: Reliance) -> Non
 @pytest.mark.parametrize("workaround", WORKAROUNDS, ids=lambda workaround: workaround.ours)
 def test_what_is_worked_around_is_there(source: VllmSource, workaround: Workaround) -> None:
     assert why_gone(source, workaround.path, workaround.code) == ""
+
+
+def test_the_installed_vllm_fits(source: VllmSource) -> None:
+    found = compare(source)
+    assert found.fits, (found.breaks, found.remedies)
 
 
 def test_a_workaround_is_a_patch_or_a_class_of_ours() -> None:
