@@ -5,7 +5,6 @@ reported faults are there in this version. A server that dies is started again f
 """
 
 import json
-import socket
 import subprocess
 import sys
 import time
@@ -55,9 +54,9 @@ def check(case, bare, speculative, prompts):  # type: ignore[no-untyped-def]
 
 @contextmanager
 def serving(model: str, flags: list[str]) -> Iterator[str]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    from slipstream.serving.servers import free_port
+
+    port = free_port()
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model, *flags]
     command += ["--host", "127.0.0.1", "--port", str(port), "--gpu-memory-utilization", "0.3"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -3,6 +3,7 @@
 The two classic snippets are those of guides written for vLLM before 0.9, which today's vLLM rejects.
 """
 
+import json
 import os
 import re
 import subprocess
@@ -64,6 +65,21 @@ def test_client(tmp_path: Path, server: Server) -> None:
     _, chat, stream = (part.strip() for part in parts.groups())
     assert "Paris" in chat
     assert chat == stream
+
+
+def test_traffic(tmp_path: Path, server: Server) -> None:
+    arguments = ("--url", f"{server.url}/v1", "--requests", "2", "--at-once", "2", "--max-tokens", "24")
+    result = run_example(tmp_path, "traffic.py", {}, *arguments)
+    counted = {
+        kind: json.loads(found)
+        for kind, found in re.findall(r"^(\w+): (\{.+\})$", result.stdout, re.MULTILINE)
+    }
+    assert counted.keys() == {"edit", "chat", "tool_call"}
+    for found in counted.values():
+        assert found["requests"] == 2
+        assert 0 < found["tokens"] <= 2 * 24
+        assert 0 <= found["accepted"] <= found["draft tokens"]
+    assert counted["edit"]["draft tokens"] > 0
 
 
 def test_the_config_file_is_valid() -> None:

@@ -164,6 +164,13 @@ def _share_of_machine(host: Host, num_arms: int, flags: Sequence[str]) -> tuple[
     return {"VLLM_CPU_KVCACHE_SPACE": str(min(max(share, 1), 8))}, []
 
 
+def free_port() -> int:
+    """Return a port on loopback that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 def _start(
     model: str,
     arm: Arm,
@@ -174,9 +181,7 @@ def _start(
 ) -> Server:
     """Start the server of an arm. `timer` is the variable by which its worker or its scheduler is told to
     write down what each step took."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    port = free_port()
     steps = folder / f"{arm.name}.steps.jsonl"
     steps.unlink(missing_ok=True)
     # -P: as for the `slipstream` command, a `copy.py` in the current folder is not Python's.
