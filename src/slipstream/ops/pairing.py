@@ -70,7 +70,7 @@ def _judge(target: Checkpoint, vocabulary: Vocabulary | None, name: str, accepta
     try:
         drafter = open_checkpoint(name)
         method = drafter.drafter_method
-        reason = _why_not(target, vocabulary, drafter, method)
+        reason = why_not(target, vocabulary, drafter, method)
         ratio = None
         if drafter.num_parameters and target.num_parameters:
             ratio = drafter.num_parameters / target.num_parameters
@@ -97,7 +97,7 @@ def _judge(target: Checkpoint, vocabulary: Vocabulary | None, name: str, accepta
     return Candidate(name, method, True, "", ratio, tokens, gain)
 
 
-def _why_not(target: Checkpoint, vocabulary: Vocabulary | None, drafter: Checkpoint, method: str) -> str:
+def why_not(target: Checkpoint, vocabulary: Vocabulary | None, drafter: Checkpoint, method: str) -> str:
     """Return why `drafter` cannot draft for `target`; empty if it can."""
     if method_of(method).kind is Kind.HEAD:
         return why_head_does_not_fit(target, drafter)

@@ -1,1 +1,1 @@
-"""Drafters from a target: its own answers, its hidden states, four kinds of drafter trained on them."""
+"""Drafters from a target: its own answers, its hidden states, the kinds of drafter trained on them."""

@@ -15,14 +15,16 @@ from slipstream.errors import ConfigError
 from slipstream.planning.prediction import Acceptance
 from slipstream.reporting.run_metadata import about_this_run
 from slipstream.training.card import write_card
-from slipstream.training.draft_model import DraftModel
+from slipstream.training.draft_model import DraftModel, SmallDraftModel, check_code, cut
 from slipstream.training.drafter import Seen, TrainableDrafter, read_weights
 from slipstream.training.eagle import Eagle
 from slipstream.training.evaluate import Comparison, alone, compare, guess
 from slipstream.training.features import Example, Target, load_target, read_examples, write_features
 from slipstream.training.heads import MLP, Medusa
+from slipstream.training.pretraining import pretrain_once
 from slipstream.training.recipe import Recipe
 from slipstream.training.responses import read_prompts, write_texts
+from slipstream.training.small_model import check_small_model
 from slipstream.training.trainer import State, Trainer
 
 LAYERS = 4  # of a Medusa head and of a draft model, unless said otherwise
@@ -46,6 +48,10 @@ def train(
 ) -> dict[str, Any]:
     """Train a drafter by the recipe; what is done already is not done again."""
     several = PartialState()
+    small = recipe.small_model
+    if small is not None:
+        check_small_model(recipe.target, small)
+        check_code(small)
     with several.main_process_first():  # what the first has done is done for all
         folder.mkdir(parents=True, exist_ok=True)
         _same(folder / "recipe.json", recipe.model_dump(), "--out")
@@ -56,6 +62,11 @@ def train(
     drafter = make_drafter(recipe, target, model, examples)
     held_out = [example for example in examples if example.held_out]
     learnt_from = [example for example in examples if not example.held_out]
+    pretraining = None
+    if small is not None and small.corpus is not None and isinstance(drafter, DraftModel):
+        watcher.doing("pre-training", 0)
+        with several.main_process_first():
+            pretraining = pretrain_once(drafter, small, recipe.training, folder)
     watcher.doing("training", 1.0)
     trainer = Trainer(drafter, learnt_from, held_out[:EVALUATED], recipe.training, folder, watcher.trained)
     state = trainer.run()
@@ -64,6 +75,7 @@ def train(
     known = learnt_from[:EVALUATED]
     by_heart = alone(known, guess(drafter, known))
     result = _result(recipe, learnt_from, held_out, state, compared, by_heart, drafter)
+    result["pretraining"] = pretraining
     if several.is_main_process:
         out = folder / "drafter"
         drafter.export(out, target.embedding.dtype)
@@ -122,8 +134,10 @@ def make_drafter(recipe: Recipe, target: Target, model: Any, examples: Sequence[
         drafter = Medusa(target, everything, num_tokens, wanted.layers or LAYERS)
     elif recipe.method == "eagle":
         drafter = Eagle(target, everything, num_tokens)
+    elif recipe.small_model is not None:
+        drafter = SmallDraftModel(target, everything, num_tokens, recipe.small_model)
     else:
-        drafter = DraftModel(target, everything, num_tokens, wanted.layers or LAYERS, model)
+        drafter = DraftModel(target, everything, num_tokens, cut(model, wanted.layers or LAYERS))
     if weights:
         try:
             drafter.start_from(weights)
