@@ -38,8 +38,8 @@ class Published:
 
 
 def published_drafters(target: Checkpoint) -> list[Published]:
-    """Return the drafters published for a target: known by its id or the name of its folder, else by the shape
-    in its config."""
+    """Return the drafters published for a target: known by its id or the name of its folder, else by the
+    shape in its config."""
     catalogue = read_catalogue()
     names, by_shape = _names_of(target, catalogue)
     return [
