@@ -266,6 +266,11 @@ CONTRACT = (
         parameters=DraftInputs._fields,
     ),
     Reliance(
+        "vllm.v1.spec_decode.llm_base_proposer:SpecDecodeBaseProposer._greedy_sample",
+        parameters=("hidden_states",),
+    ),
+    Reliance("vllm.v1.spec_decode.medusa:MedusaProposer"),
+    Reliance(
         "vllm.v1.spec_decode.draft_model:DraftModelProposer",
         has=("build_per_group_and_layer_attn_metadata", "_get_slot_mapping", "propose"),
     ),
