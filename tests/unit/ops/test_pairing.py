@@ -77,6 +77,7 @@ def test_a_published_drafter_that_is_gone_does_not_fit(
         raise CheckpointError(f"{repo}: no such model on the hub")
 
     monkeypatch.setattr(hub, "fetch", fetch)
+    monkeypatch.setattr(hub, "_unreachable", False)
     (candidate,) = rank_drafters(open_checkpoint(write_model(tmp_path / "target")), [], 0.6, [HEAD])
     assert not candidate.compatible
     assert "no such model on the hub" in candidate.reason
