@@ -107,11 +107,12 @@ def _same(file: Path, content: dict[str, Any], option: str) -> None:
     written = json.dumps(content, indent=2) + "\n"
     if file.exists() and file.read_text() != written:
         before, now = json.loads(file.read_text()), json.loads(written)
-        changed = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
-        raise ConfigError(
-            f"{file.parent} was begun with other settings ({', '.join(changed)}); give another {option}, or "
-            "the same settings to go on"
-        )
+        # A setting that is new since then, and not used, is no change.
+        if changed := sorted(key for key in {*before, *now} if before.get(key) != now.get(key)):
+            raise ConfigError(
+                f"{file.parent} was begun with other settings ({', '.join(changed)}); give another {option}, "
+                "or the same settings to go on"
+            )
     file.write_text(written)
 
 
