@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -96,6 +97,19 @@ def test_a_drafter_is_made_and_drafts(method: str, folder: Path) -> None:
     assert accepted_by_the_engine(folder, method) == pytest.approx(length_of(result, "greedy"), rel=0.05)
 
 
+def write_small_model(folder: Path, target: Path) -> None:
+    """One layer of the target, with its tokenizer."""
+    import torch
+    from transformers import LlamaForCausalLM
+
+    from slipstream.training.draft_model import cut
+
+    cut(LlamaForCausalLM.from_pretrained(target, dtype=torch.float32), 1).save_pretrained(folder)
+    for file in target.iterdir():
+        if file.name.startswith(("tokenizer", "special_tokens", "chat_template")):
+            shutil.copy(file, folder)
+
+
 def test_the_guide(tiny_llama: str, tmp_path: Path) -> None:
     """Its commands in order, with fewer texts; those that stay running are only read by `doctor`."""
     commands = [
@@ -107,6 +121,8 @@ def test_the_guide(tiny_llama: str, tmp_path: Path) -> None:
     (tmp_path / "traffic.jsonl").write_text("".join(f'{{"prompt": "Count to {i}."}}\n' for i in range(8)))
     for name in ("model", "fine-tuned"):
         (tmp_path / name).symlink_to(tiny_llama)
+    write_small_model(tmp_path / "small-model", Path(tiny_llama))
+    (tmp_path / "domain.txt").write_text("Every clause of this contract binds both parties.\n" * 100)
     for command in commands:
         _, name, *options = shlex.split(command, comments=True)
         if name == "serve":

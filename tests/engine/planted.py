@@ -160,6 +160,21 @@ class ForgetfulWorker(SkippingWorker):
         DrafterCache.catch_up = lambda self, kept, rows: set(rows)  # type: ignore[method-assign]
 
 
+class ConfidentWorker(CPUWorker):
+    """Not a bug: it drafts only what the drafter states a survival for, token by token."""
+
+    def init_device(self) -> None:
+        super().init_device()
+        runner: Any = self.model_runner
+        draft = runner.draft
+
+        def draft_if_stated(wanted: dict[str, int]) -> dict[str, tuple[list[int], list[float]]]:
+            drafts: dict[str, tuple[list[int], list[float]]] = draft(wanted)
+            return {r: both for r, both in drafts.items() if len(both[0]) == len(both[1])}
+
+        runner.draft = draft_if_stated
+
+
 class WrongRecoveryWorker(PrefersTheBestWorker):
     """After every rejection the most probable token is taken, not one that is sampled."""
 

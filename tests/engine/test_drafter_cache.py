@@ -42,6 +42,12 @@ def test_every_draft_is_right_if_nothing_is_missing() -> None:
     assert accepted > 0.995
 
 
+def test_a_draft_model_states_how_sure_it_is() -> None:
+    tokens, accepted = drafted("ConfidentWorker")
+    assert tokens > 200
+    assert accepted > 0.995
+
+
 def test_drafts_are_wrong_without_catching_up() -> None:
     _, accepted = drafted("ForgetfulWorker")
     assert accepted < 0.9

@@ -9,6 +9,11 @@ from slipstream.errors import CheckpointError
 _unreachable = False
 
 
+def is_unreachable() -> bool:
+    """Return whether a connection has failed; False too as long as none was tried."""
+    return _unreachable
+
+
 @cache
 def fetch(repo: str, filename: str, revision: str | None) -> Path | None:
     """Return the local path of one file, downloaded if it is not cached; None if the repository has none."""

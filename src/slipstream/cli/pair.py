@@ -21,7 +21,7 @@ def pair(
         list[str] | None,
         typer.Option(
             help="Candidates: ids, model folders, or folders of them. May be repeated. "
-            "Default: the local Hugging Face cache.",
+            "Default: the local Hugging Face cache, and what the catalogue has for the target.",
             show_default=False,
         ),
     ] = None,
@@ -32,14 +32,20 @@ def pair(
 ) -> None:
     """Rank possible drafters for a target by compatibility and predicted speedup.
 
+    Without --among also those that have been published for the target, by a catalogue of well-known ones;
+    their sizes are asked of the Hugging Face hub.
+
     The prediction is for one request at a time on a memory-bound machine, from the size ratio and an
     [bold]assumed[/] acceptance rate; only measuring tells the real one (a drafter made by
     [bold]slipstream train[/] has been measured). Exit code 1 if nothing fits.
     """
     from slipstream.checkpoints import open_checkpoint
+    from slipstream.checkpoints.catalogue import published_drafters
     from slipstream.ops.pairing import find_candidates, rank_drafters
 
-    candidates = rank_drafters(open_checkpoint(target), find_candidates(among or []), acceptance)
+    checkpoint = open_checkpoint(target)
+    published = [] if among else published_drafters(checkpoint)
+    candidates = rank_drafters(checkpoint, find_candidates(among or []), acceptance, published)
     fits = any(candidate.compatible for candidate in candidates)
     if as_json:
         content = {"target": target, "acceptance": acceptance, "drafters": [c.as_dict() for c in candidates]}
@@ -60,7 +66,7 @@ def pair(
         table.add_column(column, no_wrap=True)
     table.add_column("", overflow="fold")
     for c in candidates:
-        size = f"{c.size_ratio:.1%}" if c.size_ratio is not None else "?"
+        size = f"{c.size_ratio:.1%}" if c.size_ratio is not None else "unknown"
         gain = f"{c.predicted_speedup:.2f}x" if c.predicted_speedup is not None else "-"
         tokens = "-" if c.num_draft_tokens is None else str(c.num_draft_tokens)
         style = "" if c.compatible else "dim"

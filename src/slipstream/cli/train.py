@@ -15,7 +15,8 @@ def train(
         str,
         typer.Option(
             help="mlp (MLP speculator), medusa (heads), eagle (one decoder layer), eagle3 (the same on "
-            "the states of three of the target's layers), draft (a small model of the target's own layers).",
+            "the states of three of the target's layers), draft (a small model: of the target's own layers, "
+            "or --from).",
             show_default=False,
         ),
     ] = "",
@@ -53,6 +54,26 @@ def train(
             show_default=False,
         ),
     ] = None,
+    small_model: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            help="draft: an existing small model with the target's tokenizer, to be trained in place of "
+            "layers of the target.",
+            show_default=False,
+        ),
+    ] = None,
+    corpus: Annotated[
+        Path | None,
+        typer.Option(
+            help="With --from: a text file, or JSON lines with a text each, that the small model first "
+            "learns to continue, for 10 minutes at most.",
+            show_default=False,
+        ),
+    ] = None,
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="With --from: run code that comes with that model.")
+    ] = False,
     recipe: Annotated[
         Path | None,
         typer.Option(help="All of it in a file, JSON or YAML; options given here win.", show_default=False),
@@ -77,12 +98,14 @@ def train(
     on prompts that were held out. Killed, it goes on where it was when started again.
 
     [dim]slipstream train ./model --method eagle --prompts traffic.jsonl[/]
+    [dim]slipstream train ./model --method draft --from ./small-model --prompts traffic.jsonl[/]
     [dim]slipstream serve ./model --drafter train-model-eagle/drafter[/]
     """
     from slipstream.cli.measuring import seconds
     from slipstream.errors import ConfigError
     from slipstream.ops.host import require_vllm
     from slipstream.training.recipe import METHODS, Recipe
+    from slipstream.training.small_model import check_small_model
 
     options: dict[str, Any] = Recipe.load(recipe) if recipe else {}
     options["target"] = model
@@ -108,7 +131,18 @@ def train(
         options[part] = {**options.get(part, {}), **chosen}
     if start_from:
         options["start_from"] = str(start_from)
+    from_model = {
+        "name": small_model,
+        "corpus": None if corpus is None else str(corpus),
+        "trust_remote_code": trust_remote_code or None,
+    }
+    if chosen := {name: value for name, value in from_model.items() if value is not None}:
+        options["small_model"] = {**(options.get("small_model") or {}), **chosen}
+        if "name" not in options["small_model"]:
+            raise ConfigError("--corpus and --trust-remote-code are for the model of --from: name one")
     wanted = Recipe.build(options)
+    if wanted.small_model is not None:
+        check_small_model(model, wanted.small_model)
     require_vllm()
     folder = out or Path(f"train-{Path(model).name}-{wanted.method}")
     engine = {"dtype": dtype, "enforce_eager": enforce_eager}

@@ -28,11 +28,11 @@ Survival = Sequence[float] | Floats
 
 
 class _Counts:
-    """Of one proposer; the last axis is (accepted, judged), or (accepted, stated) over all levels."""
+    """Of one proposer; the last axis is (accepted, judged), or (accepted, stated, judged) over all levels."""
 
     def __init__(self) -> None:
         self.cells = np.zeros((POSITIONS, LEVELS, 2))
-        self.overall = np.zeros((POSITIONS, 2))
+        self.overall = np.zeros((POSITIONS, 3))
 
 
 class Calibration:
@@ -60,12 +60,21 @@ class Calibration:
         _correct(counts.cells, counts.overall, stated, factors, corrected, own)
         return corrected, own
 
+    def expected(self, proposer: str, prior: Sequence[float], factors: Floats) -> Floats:
+        """Return [drafts, K]: the survival of drafts that are not made yet, by how often the proposer's
+        tokens were accepted at each position, whatever it stated of them. `prior` counts as long as little
+        has been seen."""
+        overall = self._of(proposer).overall[np.minimum(np.arange(len(prior)), POSITIONS - 1)]
+        before = [1.0, *prior]
+        believed = np.array([_conditional(now, then) for now, then in zip(prior, before, strict=False)])
+        right = (overall[:, 0] + PRIOR * believed) / (overall[:, 2] + PRIOR)
+        survival: Floats = np.minimum(right * factors[:, None], 1.0).cumprod(axis=1)
+        return survival
+
     def report(self) -> dict[str, list[float]]:
         """Return by proposer how often the token at each position is accepted if all before it were."""
         return {
-            name: [
-                round(float(accepted / judged), 4) for accepted, judged in counts.cells.sum(1) if judged > 0
-            ]
+            name: [round(float(accepted / judged), 4) for accepted, _, judged in counts.overall if judged > 0]
             for name, counts in self._counts.items()
         }
 
@@ -149,4 +158,5 @@ def _learn(cells: Floats, overall: Floats, stated: Floats, accepted: Ints, judge
             cell[1] = cell[1] * fade + 1.0
             overall[place, 0] = overall[place, 0] * fade + right
             overall[place, 1] = overall[place, 1] * fade + conditional
+            overall[place, 2] = overall[place, 2] * fade + 1.0
             before = value

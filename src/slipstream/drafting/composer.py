@@ -238,14 +238,14 @@ class Composer:
             stated = proposer.expected_survival(max(wanted.values()))
             if not is_survival(stated):
                 raise ValueError(f"expected_survival is {stated!r}")
-            rows = np.tile(np.array(stated, float), (len(wanted), 1))
+            prior = [float(value) for value in stated]
         except Exception as error:
             self.faults.record(proposer.name, wanted, "exception", repr(error))
             return {}
-        _, own = self.calibration.survival_of_all(proposer.name, rows, self._factors(proposer.name, wanted))
+        expected = self.calibration.expected(proposer.name, prior, self._factors(proposer.name, wanted))
         return {
             request: row[:max_tokens]
-            for (request, max_tokens), row in zip(wanted.items(), own.tolist(), strict=True)
+            for (request, max_tokens), row in zip(wanted.items(), expected.tolist(), strict=True)
         }
 
     def _factors(self, proposer: str, requests: Iterable[str]) -> NDArray[np.float64]:

@@ -208,6 +208,11 @@ CONTRACT: Mapping[str, tuple[Reliance, ...]] = {
             "vllm.v1.worker.gpu_model_runner:GPUModelRunner", sets=("execute_model_state", "drafter")
         ),
         Reliance(
+            "vllm.v1.spec_decode.llm_base_proposer:SpecDecodeBaseProposer._greedy_sample",
+            parameters=("hidden_states",),
+        ),
+        Reliance("vllm.v1.spec_decode.medusa:MedusaProposer"),
+        Reliance(
             "vllm.v1.spec_decode.draft_model:DraftModelProposer",
             has=("build_per_group_and_layer_attn_metadata", "_get_slot_mapping", "propose"),
         ),

@@ -1,7 +1,7 @@
 """Which drafter fits a target: candidates ranked by compatibility, then by predicted speedup."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ from slipstream.checkpoints import (
     open_checkpoint,
     read_vocabulary,
 )
-from slipstream.checkpoints.hub import cached_models
+from slipstream.checkpoints.catalogue import Published
+from slipstream.checkpoints.hub import cached_models, is_unreachable
 from slipstream.config.resolve import offered_tokens
 from slipstream.errors import CheckpointError
 from slipstream.methods import Kind, method_of
@@ -32,21 +33,36 @@ class Candidate:
     size_ratio: float | None = None
     num_draft_tokens: int | None = None
     predicted_speedup: float | None = None
+    source: str | None = None
+    """Where a drafter of the catalogue is named."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def rank_drafters(target: Checkpoint, names: Iterable[str], acceptance: float) -> list[Candidate]:
-    """Best first; incompatible ones last, with the reason. `target` itself is left out."""
+def rank_drafters(
+    target: Checkpoint, names: Iterable[str], acceptance: float, published: Iterable[Published] = ()
+) -> list[Candidate]:
+    """Return candidates, those with these names and the published ones: the best first, incompatible ones
+    last, with the reason. `target` itself is left out."""
     vocabulary = read_vocabulary(target)
     own = Path(target.name).expanduser().resolve()
-    candidates = [
-        _judge(target, vocabulary, name, acceptance)
-        for name in dict.fromkeys(names)
-        if name != target.name and Path(name).expanduser().resolve() != own
-    ]
+    known = {entry.drafter: entry for entry in published}
+    candidates = []
+    for name in dict.fromkeys([*names, *known]):
+        if name != target.name and Path(name).expanduser().resolve() != own:
+            candidate = _judge(target, vocabulary, name, acceptance)
+            candidates.append(_with_note(candidate, known[name]) if name in known else candidate)
     return sorted(candidates, key=lambda c: (not c.compatible, -(c.predicted_speedup or 0.0), c.name))
+
+
+def _with_note(candidate: Candidate, entry: Published) -> Candidate:
+    """Return a candidate with what the catalogue says of it, which is all where the hub cannot be asked."""
+    if not candidate.method and is_unreachable():
+        reason = f"{entry.note}; size unknown: the hub cannot be reached"
+        return Candidate(candidate.name, entry.method, True, reason, source=entry.source)
+    reason = "; ".join(part for part in (candidate.reason, entry.note) if part)
+    return replace(candidate, method=candidate.method or entry.method, reason=reason, source=entry.source)
 
 
 def find_candidates(places: Sequence[str]) -> list[str]:
@@ -70,7 +86,7 @@ def _judge(target: Checkpoint, vocabulary: Vocabulary | None, name: str, accepta
     try:
         drafter = open_checkpoint(name)
         method = drafter.drafter_method
-        reason = _why_not(target, vocabulary, drafter, method)
+        reason = why_not(target, vocabulary, drafter, method)
         ratio = None
         if drafter.num_parameters and target.num_parameters:
             ratio = drafter.num_parameters / target.num_parameters
@@ -97,7 +113,7 @@ def _judge(target: Checkpoint, vocabulary: Vocabulary | None, name: str, accepta
     return Candidate(name, method, True, "", ratio, tokens, gain)
 
 
-def _why_not(target: Checkpoint, vocabulary: Vocabulary | None, drafter: Checkpoint, method: str) -> str:
+def why_not(target: Checkpoint, vocabulary: Vocabulary | None, drafter: Checkpoint, method: str) -> str:
     """Return why `drafter` cannot draft for `target`; empty if it can."""
     if method_of(method).kind is Kind.HEAD:
         return why_head_does_not_fit(target, drafter)

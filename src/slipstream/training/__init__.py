@@ -1,1 +1,1 @@
-"""Drafters from a target: its own answers, its hidden states, the drafters that are trained on them."""
+"""Drafters from a target: its own answers, its hidden states, the kinds of drafter trained on them."""

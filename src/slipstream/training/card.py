@@ -36,6 +36,21 @@ def what_it_lacks(result: Mapping[str, Any]) -> str:
     return f"{held_out:.2f} tokens per step held out, {learnt_from:.2f} on texts learnt from: {advice}"
 
 
+def where_it_began(result: Mapping[str, Any]) -> list[str]:
+    """Return lines on the small model that a drafter was made of, if it was one."""
+    small = result["recipe"].get("small_model")
+    if small is None:
+        return []
+    name = Path(small["name"]).name if Path(small["name"]).is_dir() else small["name"]
+    lines = [f"- the model {name}, trained on from its published weights; its licence holds for this one too"]
+    if made := result.get("pretraining"):
+        lines.append(
+            f"- {made['tokens']:,} tokens of {Path(small['corpus']).name}, read before that "
+            f"({made['minutes']:.0f} minutes, loss {made['loss']:.2f})"
+        )
+    return lines
+
+
 def _card(result: Mapping[str, Any]) -> str:
     recipe, about = result["recipe"], result["about"]
     target = Path(recipe["target"]).name
@@ -54,6 +69,7 @@ def _card(result: Mapping[str, Any]) -> str:
         "tokens at most; 1 is no speculation. Beside it what needs no training, and all together.", "",
         "| texts | " + " | ".join(ARMS) + " |", "|---|" + "---:|" * len(ARMS), *rows, "",
         "## What it was made of", "",
+        *where_it_began(result),
         f"- {result['texts']:,} answers of the target ({result['answer_tokens']:,} tokens) to prompts of "
         f"{', '.join(recipe['data']['prompts'])}, at temperatures "
         f"{', '.join(f'{t:g}' for t in recipe['data']['temperatures'])}",

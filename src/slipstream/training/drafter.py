@@ -2,7 +2,8 @@
 
 At place t the target has written up to token t + 1 and shown its hidden state at t. Draft token number j
 (from 1) is a guess at token t + 1 + j. Every drafter makes, for each place and each j, a *state* in the space
-of the target's hidden states, and the target's output matrix makes tokens of it. As long as the drafts before
+of the target's hidden states, and the target's output matrix makes tokens of it; an existing small model has
+states of its own size, and its own output matrix. As long as the drafts before
 were right, the text is the target's own; where one was wrong the rest is not used. So one pass over the
 target's text tells how much would have been accepted from every place.
 """
@@ -118,7 +119,8 @@ def whiten(layer: nn.Linear, whitened: Whitened) -> None:
 
 
 class TrainableDrafter(nn.Module):
-    """`forward` gives the states of the first so many draft tokens, each [texts, length, hidden size]."""
+    """`forward` gives the states of the first so many draft tokens, each [texts, length, size of its states]:
+    the target's hidden size, unless it has an output matrix of its own."""
 
     method: str
     learning_rate: float
@@ -150,7 +152,13 @@ class TrainableDrafter(nn.Module):
     @property
     def weights_read(self) -> int:
         """Return how many weights are read for one draft token: its own, and the output matrix."""
-        return self.num_learnt + len(self.vocabulary) * self.head.shape[1]
+        return self.num_learnt + len(self.vocabulary) * self.output_matrix.shape[1]
+
+    @property
+    def output_matrix(self) -> torch.Tensor:
+        """Return [vocabulary, size of its states]: what makes logits of them, the target's unless it has its
+        own."""
+        return self.head
 
     @property
     def num_learnt(self) -> int:
@@ -176,10 +184,10 @@ class TrainableDrafter(nn.Module):
         return states
 
     def guesses(self, states: torch.Tensor) -> torch.Tensor:
-        """Return the token that it would draft for each state [..., hidden size]."""
+        """Return the token that it would draft for each state [..., size of its states]."""
         if len(self.vocabulary) == len(self.head):  # not a copy of the largest matrix for each call
-            return (states @ self.head.T).argmax(-1)
-        return self.vocabulary[(states @ self.head[self.vocabulary].T).argmax(-1)]
+            return (states @ self.output_matrix.T).argmax(-1)
+        return self.vocabulary[(states @ self.output_matrix[self.vocabulary].T).argmax(-1)]
 
     @abstractmethod
     def exported(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:

@@ -98,7 +98,7 @@ class _Recorded(Proposer):
         return self._expected[:max_tokens]
 
 
-class _Request(RunningRequest):
+class WrittenRequest(RunningRequest):
     """A text that is written already; the first token of its answer needs no draft."""
 
     def __init__(self, request_id: str, text: list[int], num_prompt_tokens: int, depth: int) -> None:
@@ -150,7 +150,7 @@ def composed(
     offered, accepted = np.zeros(depth), np.zeros(depth)
     steps = 0
     for number, example in enumerate(examples):
-        request = _Request(str(number), example.tokens.tolist(), example.prompt_length, depth)
+        request = WrittenRequest(str(number), example.tokens.tolist(), example.prompt_length, depth)
         if guesses is not None:
             drafter.guesses = guesses[number]
         while not request.is_finished:

@@ -16,15 +16,17 @@ from slipstream.errors import ConfigError
 from slipstream.planning.prediction import Acceptance
 from slipstream.reporting.run_metadata import about_this_run
 from slipstream.training.card import write_card
-from slipstream.training.draft_model import DraftModel
+from slipstream.training.draft_model import DraftModel, SmallDraftModel, check_code, cut
 from slipstream.training.drafter import Seen, TrainableDrafter, read_weights
 from slipstream.training.eagle import Eagle
 from slipstream.training.eagle3 import Eagle3, layers_read
 from slipstream.training.evaluate import Comparison, alone, compare, guess
 from slipstream.training.features import Example, Target, load_target, read_examples, write_features
 from slipstream.training.heads import MLP, Medusa
+from slipstream.training.pretraining import pretrain_once
 from slipstream.training.recipe import Recipe
 from slipstream.training.responses import read_prompts, write_texts
+from slipstream.training.small_model import check_small_model
 from slipstream.training.trainer import State, Trainer
 
 LAYERS = 4  # of a Medusa head and of a draft model, unless said otherwise
@@ -48,6 +50,10 @@ def train(
 ) -> dict[str, Any]:
     """Train a drafter by the recipe; what is done already is not done again."""
     several = PartialState()
+    small = recipe.small_model
+    if small is not None:
+        check_small_model(recipe.target, small)
+        check_code(small)
     with several.main_process_first():  # what the first has done is done for all
         folder.mkdir(parents=True, exist_ok=True)
         _same(folder / "recipe.json", recipe.model_dump(), "--out")
@@ -58,6 +64,11 @@ def train(
     drafter = make_drafter(recipe, target, model, examples)
     held_out = [example for example in examples if example.held_out]
     learnt_from = [example for example in examples if not example.held_out]
+    pretraining = None
+    if small is not None and small.corpus is not None and isinstance(drafter, DraftModel):
+        watcher.doing("pre-training", 0)
+        with several.main_process_first():
+            pretraining = pretrain_once(drafter, small, recipe.training, folder)
     watcher.doing("training", 1.0)
     trainer = Trainer(drafter, learnt_from, held_out[:EVALUATED], recipe.training, folder, watcher.trained)
     state = trainer.run()
@@ -66,6 +77,7 @@ def train(
     known = learnt_from[:EVALUATED]
     by_heart = alone(known, guess(drafter, known))
     result = _result(recipe, learnt_from, held_out, state, compared, by_heart, drafter)
+    result["pretraining"] = pretraining
     if several.is_main_process:
         out = folder / "drafter"
         drafter.export(out, target.embedding.dtype)
@@ -104,11 +116,12 @@ def _same(file: Path, content: dict[str, Any], option: str) -> None:
     written = json.dumps(content, indent=2) + "\n"
     if file.exists() and file.read_text() != written:
         before, now = json.loads(file.read_text()), json.loads(written)
-        changed = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
-        raise ConfigError(
-            f"{file.parent} was begun with other settings ({', '.join(changed)}); give another {option}, or "
-            "the same settings to go on"
-        )
+        # A setting that is new since then, and not used, is no change.
+        if changed := sorted(key for key in {*before, *now} if before.get(key) != now.get(key)):
+            raise ConfigError(
+                f"{file.parent} was begun with other settings ({', '.join(changed)}); give another {option}, "
+                "or the same settings to go on"
+            )
     file.write_text(written)
 
 
@@ -136,8 +149,10 @@ def make_drafter(recipe: Recipe, target: Target, model: Any, examples: Sequence[
         drafter = Eagle(target, everything, num_tokens)
     elif recipe.method == "eagle3":
         drafter = Eagle3(target, everything, num_tokens)
+    elif recipe.small_model is not None:
+        drafter = SmallDraftModel(target, everything, num_tokens, recipe.small_model)
     else:
-        drafter = DraftModel(target, everything, num_tokens, wanted.layers or LAYERS, model)
+        drafter = DraftModel(target, everything, num_tokens, cut(model, wanted.layers or LAYERS))
     if weights:
         try:
             drafter.start_from(weights)

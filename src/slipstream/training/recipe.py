@@ -63,6 +63,18 @@ class DrafterShape(_Part):
     """medusa: of each head; draft: of the model. None: 4."""
 
 
+class SmallModel(_Part):
+    """draft: an existing small model with the target's tokenizer, in place of layers of the target."""
+
+    name: str
+    """A folder or Hugging Face id."""
+    trust_remote_code: bool = False
+    corpus: str | None = None
+    """A text file, or JSON lines with a `text` each, that it learns to continue before it is distilled."""
+    corpus_minutes: Annotated[float, Field(gt=0)] = 10.0
+    """Spent on that at most."""
+
+
 class Recipe(_Part):
     target: str
     method: Method
@@ -71,13 +83,25 @@ class Recipe(_Part):
     drafter: DrafterShape = DrafterShape()
     start_from: str | None = None
     """A drafter of the same method, to be trained on for a target that has changed."""
+    small_model: SmallModel | None = None
 
     @classmethod
     def build(cls, options: dict[str, Any]) -> "Recipe":
         try:
-            return cls(**options)
+            recipe = cls(**options)
         except ValidationError as error:
             raise ConfigError("; ".join(_in_words(problem) for problem in error.errors())) from None
+        if recipe.small_model is None:
+            return recipe
+        small = recipe.small_model.name
+        if recipe.method != "draft":
+            raise ConfigError(f"--from {small}: only --method draft begins with a model, not {recipe.method}")
+        if recipe.start_from:
+            raise ConfigError(
+                f"--from {small} and --start-from {recipe.start_from}: give one of them; --from takes an "
+                "exported draft model too"
+            )
+        return recipe
 
     @classmethod
     def load(cls, file: Path) -> dict[str, Any]:
@@ -94,7 +118,12 @@ class Recipe(_Part):
 def _in_words(problem: Any) -> str:
     where = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
-        parts: dict[str, type[BaseModel]] = {"data": Data, "training": Training, "drafter": DrafterShape}
+        parts: dict[str, type[BaseModel]] = {
+            "data": Data,
+            "training": Training,
+            "drafter": DrafterShape,
+            "small_model": SmallModel,
+        }
         part = parts.get(str(problem["loc"][0]), Recipe)
         return f"recipe: {unknown_keys_message([where.rpartition('.')[2]], set(part.model_fields))}"
     return f"recipe: {where}: {problem['msg']}"

@@ -71,7 +71,7 @@ class Trainer:
         self._told = told
         # Of a recurrent drafter not every weight is in use from the start.
         several = DistributedDataParallelKwargs(find_unused_parameters=True)
-        precision = "bf16" if _has_fast_bfloat16() else "no"
+        precision = "bf16" if has_fast_bfloat16() else "no"
         self._accelerator = Accelerator(mixed_precision=precision, kwargs_handlers=[several])
         self._batches = batches_of([len(e.tokens) for e in examples], training.batch_tokens)
         share = math.ceil(len(self._batches) / self._accelerator.num_processes)
@@ -123,7 +123,7 @@ class Trainer:
 
     def _step(self) -> float:
         for group in self._optimizer.param_groups:
-            group["lr"] = self._rate * self._schedule()
+            group["lr"] = self._rate * learning_rate_share(self.progress, self._training.warmup)
         batch = self._batch()
         with self._accelerator.autocast(), parametrize.cached():
             loss = loss_of(self._drafter, self._model, batch, self.progress, self.state.step)
@@ -132,10 +132,6 @@ class Trainer:
         self._optimizer.step()
         self._optimizer.zero_grad()
         return float(loss.detach())
-
-    def _schedule(self) -> float:
-        warm = min(self.progress / self._training.warmup, 1.0) if self._training.warmup else 1.0
-        return max(warm, 0.01) * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * min(self.progress, 1.0))))
 
     def _batch(self) -> Batch:
         """Return this process's next batch: every epoch has an order of its own, the same however often it
@@ -161,7 +157,7 @@ class Trainer:
         )  # fmt: skip
         self.state.history.append(point)
         if self.state.best == len(self.state.history) - 1 and self._accelerator.is_main_process:
-            _write(self._best_file, self._drafter.state_dict())
+            write_whole(self._best_file, self._drafter.state_dict())
         self._told(self.state, self.progress)
 
     def _save(self) -> float:
@@ -173,7 +169,7 @@ class Trainer:
                 "model": self._drafter.state_dict(),
                 "optimizer": self._optimizer.state_dict(),
             }
-            _write(self._file, content)
+            write_whole(self._file, content)
         return time.monotonic()
 
     def _resume(self) -> None:
@@ -184,6 +180,12 @@ class Trainer:
         self.state = State(content["step"], content["seconds"], history)
         self._drafter.load_state_dict(content["model"])
         self._optimizer.load_state_dict(content["optimizer"])
+
+
+def learning_rate_share(progress: float, warmup: float) -> float:
+    """Return the share of the learning rate at a progress of 0 to 1: it rises until `warmup`, then falls."""
+    warm = min(progress / warmup, 1.0) if warmup else 1.0
+    return max(warm, 0.01) * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * min(progress, 1.0))))
 
 
 def tokens_to_learn(drafter: TrainableDrafter, progress: float) -> int:
@@ -197,7 +199,8 @@ def tokens_to_learn(drafter: TrainableDrafter, progress: float) -> int:
 def loss_of(drafter: TrainableDrafter, model: Any, batch: Batch, progress: float, seed: int) -> torch.Tensor:
     """Return cross-entropy of what is drafted and what the target would say, over the tokens that are looked
     at."""
-    head = drafter.head[_looked_at(drafter, batch, seed)]
+    among = looked_at(drafter, batch.tokens, seed)
+    head, own_head = drafter.head[among], drafter.output_matrix[among]
     losses, weights = [], []
     for number, states in enumerate(model(batch, tokens_to_learn(drafter, progress)), start=1):
         places = batch.places(number, prompts_too=progress < WHOLE_TEXTS).nonzero()
@@ -209,7 +212,7 @@ def loss_of(drafter: TrainableDrafter, model: Any, batch: Batch, progress: float
         said = batch.hidden[text, at + number]  # the target's state from which it says the token guessed at
         with torch.no_grad():
             wanted = (said @ head.T).float().softmax(-1)
-        loss = functional.cross_entropy((states[text, at] @ head.T).float(), wanted)
+        loss = functional.cross_entropy((states[text, at] @ own_head.T).float(), wanted)
         if drafter.imitation:
             loss = loss + drafter.imitation * functional.smooth_l1_loss(states[text, at].float(), said)
         losses.append(LATER ** (number - 1) * loss)
@@ -217,22 +220,23 @@ def loss_of(drafter: TrainableDrafter, model: Any, batch: Batch, progress: float
     return sum(losses, torch.zeros((), device=head.device)) / max(sum(weights), 1e-9)
 
 
-def _looked_at(drafter: TrainableDrafter, batch: Batch, seed: int) -> torch.Tensor:
+def looked_at(drafter: TrainableDrafter, tokens: torch.Tensor, seed: int) -> torch.Tensor:
+    """Return the tokens that the loss of a batch of these tokens is over."""
     chance = torch.Generator().manual_seed(seed)
     rank = torch.rand(len(drafter.head), generator=chance).to(drafter.head.device)
     rank[drafter.common] += 1
-    rank[batch.tokens.flatten()] += 2
+    rank[tokens.flatten()] += 2
     return rank.topk(min(LOOKED_AT, len(rank))).indices
 
 
-def _has_fast_bfloat16() -> bool:
+def has_fast_bfloat16() -> bool:
     if torch.cuda.is_available():
         return bool(torch.cuda.is_bf16_supported())
     cpu = Path("/proc/cpuinfo")
     return cpu.exists() and "amx_bf16" in cpu.read_text()
 
 
-def _write(file: Path, content: Any) -> None:
+def write_whole(file: Path, content: Any) -> None:
     """Write the file whole or not at all."""
     draft = file.with_suffix(".part")
     torch.save(content, draft)

@@ -128,3 +128,19 @@ def test_the_report_is_of_tokens_whose_forerunners_were_right() -> None:
     calibration = Calibration()
     simulate(calibration, [0.9, 0.8, 0.7], [0.8, 0.5, 0.25], 3000)
     assert calibration.report() == {"p": pytest.approx([0.8, 0.5, 0.25], abs=0.1)}
+
+
+def test_what_is_expected_of_a_draft_is_what_drafts_brought() -> None:
+    """Whatever was stated of them: a proposer that is sure of some and not of others is right on average."""
+    calibration, one = Calibration(), np.ones(1)
+    assert calibration.expected("p", [0.7, 0.49], one)[0].tolist() == pytest.approx([0.7, 0.49])
+    assert calibration.expected("p", [], one).shape == (1, 0)
+    for draft in range(2000):
+        simulate(calibration, [0.95, 0.9], [0.9, 0.8], 1, seed=2 * draft)
+        simulate(calibration, [0.2, 0.05], [0.3, 0.2], 1, seed=2 * draft + 1)
+    first, second = calibration.expected("p", [0.7, 0.49], one)[0].tolist()
+    assert first == pytest.approx(0.6, abs=0.1)
+    # The second token is judged where the first was right: three times as often of those it was sure of.
+    assert second / first == pytest.approx(0.65, abs=0.12)
+    halved, full = calibration.expected("p", [0.7, 0.49], np.array([0.5, 1.0]))
+    assert halved.tolist() == pytest.approx([full[0] / 2, full[1] / 4])

@@ -1,4 +1,4 @@
-"""Whose text is whose: the key under which finished texts are shared."""
+"""Whose text is whose: the key under which finished texts are shared; and what workers answer to drafting."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -7,7 +7,8 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from slipstream.engine.core.scheduler import _tenant
+from slipstream.drafting import Draft
+from slipstream.engine.core.scheduler import WorkerDrafter, _tenant
 
 
 def request(salt: str | None = None, adapter: str | None = None) -> Any:
@@ -30,3 +31,12 @@ def test_no_two_tenants_have_one_key() -> None:
     pairs = [("b/c", "a"), ("c", "a/b"), ("c", "a"), ("", "a"), ("None", None), ("a', 'b", None), ("b", "a'")]
     requests = [request(salt or "-", adapter) for salt, adapter in pairs]
     assert len({_tenant(r, "salt") for r in requests}) == len(requests)
+
+
+def test_a_drafter_states_how_sure_it_is_else_what_is_believed_before() -> None:
+    drafter = WorkerDrafter("draft_model")
+    answers = [None, {"sure": ([5, 6], [0.9, 0.8]), "silent": ([7, 8], [])}]  # by rank
+    drafter.executor = SimpleNamespace(collective_rpc=lambda *args, **kwargs: answers)
+    drafts = drafter.propose({"sure": 2, "silent": 2})
+    assert drafts["sure"] == Draft([5, 6], [0.9, 0.8])
+    assert drafts["silent"] == Draft([7, 8], drafter.expected_survival(2))

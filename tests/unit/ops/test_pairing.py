@@ -1,8 +1,11 @@
+import json
 from pathlib import Path
 
 import pytest
 
-from slipstream.checkpoints import open_checkpoint
+from slipstream.checkpoints import hub, open_checkpoint
+from slipstream.checkpoints.catalogue import Published
+from slipstream.errors import CheckpointError
 from slipstream.ops.pairing import find_candidates, rank_drafters
 from unit.folders import WORDS, write_head, write_model, write_training
 
@@ -46,3 +49,58 @@ def test_a_trained_drafter_is_ranked_by_what_was_measured(tmp_path: Path) -> Non
     assert good.predicted_speedup == pytest.approx(2.5 / 1.04)
     assert "2.50 tokens per step" in good.reason
     assert poor.num_draft_tokens == 2
+
+
+HEAD = Published("org/head", "eagle3", "org/target", "https://example.org", "2026-01-01")
+
+
+def test_a_published_drafter_is_listed_when_the_hub_cannot_be_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fetch(repo: str, filename: str, revision: str | None) -> Path | None:
+        raise CheckpointError(f"{repo}: the hub cannot be reached")
+
+    monkeypatch.setattr(hub, "fetch", fetch)
+    monkeypatch.setattr(hub, "_unreachable", True)
+    target = open_checkpoint(write_model(tmp_path / "target"))
+    (candidate,) = rank_drafters(target, [], 0.6, [HEAD])
+    assert candidate.compatible
+    assert (candidate.name, candidate.method, candidate.size_ratio) == ("org/head", "eagle3", None)
+    assert "published for org/target; size unknown" in candidate.reason
+    assert candidate.source == HEAD.source
+
+
+def test_a_published_drafter_that_is_gone_does_not_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fetch(repo: str, filename: str, revision: str | None) -> Path | None:
+        raise CheckpointError(f"{repo}: no such model on the hub")
+
+    monkeypatch.setattr(hub, "fetch", fetch)
+    monkeypatch.setattr(hub, "_unreachable", False)
+    (candidate,) = rank_drafters(open_checkpoint(write_model(tmp_path / "target")), [], 0.6, [HEAD])
+    assert not candidate.compatible
+    assert "no such model on the hub" in candidate.reason
+
+
+def test_the_size_of_a_published_drafter_is_asked_of_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot = tmp_path / "snapshot"
+    snapshot.mkdir()
+    config = {"architectures": ["LlamaForCausalLMEagle3"], "hidden_size": 64, "draft_vocab_size": 4}
+    (snapshot / "config.json").write_text(json.dumps(config))
+
+    def fetch(repo: str, filename: str, revision: str | None) -> Path | None:
+        file = snapshot / filename
+        return file if file.exists() else None
+
+    monkeypatch.setattr(hub, "fetch", fetch)
+    monkeypatch.setattr(hub, "list_files", lambda repo, revision: [])
+    monkeypatch.setattr(hub, "num_parameters", lambda repo, revision: 5_000)
+    target = open_checkpoint(write_model(tmp_path / "target", parameters=100_000))
+    (candidate,) = rank_drafters(target, [], 0.6, [HEAD])
+    assert candidate.compatible
+    assert candidate.method == "eagle3"
+    assert candidate.size_ratio == pytest.approx(0.05)
+    assert candidate.reason == "published for org/target"

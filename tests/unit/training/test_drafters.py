@@ -1,4 +1,4 @@
-"""Each drafter on a small random Llama: nothing looks ahead, all learn, and what is exported is what was
+"""The drafters on a small random Llama: nothing looks ahead, all learn, and what is exported is what was
 trained."""
 
 import contextlib
@@ -16,12 +16,14 @@ from torch.nn.functional import silu
 from slipstream.errors import ConfigError
 from slipstream.methods import recognise
 from slipstream.testing import models
+from slipstream.training.draft_model import SmallDraftModel
 from slipstream.training.drafter import Batch, TrainableDrafter
 from slipstream.training.eagle3 import layers_in_config, layers_read
 from slipstream.training.evaluate import alone, composed, guess
 from slipstream.training.features import Example, Target, load_target, states_before
 from slipstream.training.pipeline import frequent, make_drafter
-from slipstream.training.recipe import METHODS, Recipe, Training
+from slipstream.training.pretraining import SEQUENCE, next_token_loss, pretrain, pretrain_once, read_corpus
+from slipstream.training.recipe import METHODS, Recipe, SmallModel, Training
 from slipstream.training.trainer import Trainer
 
 PROMPT, LENGTH, TOKENS = 4, 36, 3
@@ -56,13 +58,30 @@ def recipe(method: str, **options: Any) -> Recipe:
     return Recipe.build({"target": "any", "method": method, "drafter": {"vocabulary": 200}, **options})
 
 
-@pytest.fixture(params=METHODS)
+@pytest.fixture(scope="module")
+def small_model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A random model of other sizes than the target, with fewer rows in its embedding."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(1)
+    config = LlamaConfig(
+        vocab_size=250, hidden_size=64, intermediate_size=128, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=1, tie_word_embeddings=False, initializer_range=0.12,
+    )  # fmt: skip
+    folder = tmp_path_factory.mktemp("small-model")
+    LlamaForCausalLM(config).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(params=[*METHODS, "from a small model"])
 def drafter(
-    request: pytest.FixtureRequest, target: tuple[Any, Target], examples: list[Example]
+    request: pytest.FixtureRequest, target: tuple[Any, Target], examples: list[Example], small_model: str
 ) -> TrainableDrafter:
-    wanted = recipe(
-        request.param, drafter={"vocabulary": 200, "layers": 1 if request.param == "draft" else 2}
-    )
+    if request.param in METHODS:
+        layers = 1 if request.param == "draft" else 2
+        wanted = recipe(request.param, drafter={"vocabulary": 200, "layers": layers})
+    else:
+        wanted = recipe("draft", small_model={"name": small_model})
     return make_drafter(wanted, target[1], target[0], examples)
 
 
@@ -175,9 +194,10 @@ def test_training_goes_on_from_what_was_exported(
     drafter.export(tmp_path, torch.float32)
     method = {"mlp_speculator": "mlp", "draft_model": "draft"}.get(drafter.method, drafter.method)
     shape = {"vocabulary": 200, "layers": 1 if method == "draft" else 2}
-    again = make_drafter(
-        recipe(method, start_from=str(tmp_path), drafter=shape), target[1], target[0], examples
-    )
+    exported: dict[str, Any] = {"start_from": str(tmp_path)}
+    if isinstance(drafter, SmallDraftModel):
+        exported = {"small_model": {"name": str(tmp_path)}}
+    again = make_drafter(recipe(method, drafter=shape, **exported), target[1], target[0], examples)
     for name, weight in drafter.state_dict().items():
         torch.testing.assert_close(again.state_dict()[name], weight)
     other = recipe("eagle" if method == "mlp" else "mlp", start_from=str(tmp_path))
@@ -209,15 +229,22 @@ def test_an_exported_mlp_speculator_drafts_the_same(
     assert set(drafts.unique().tolist()) <= set(drafter.vocabulary.tolist())
 
 
+@pytest.mark.parametrize("from_small_model", [False, True])
 def test_an_exported_draft_model_is_a_model(
-    target: tuple[Any, Target], examples: list[Example], tmp_path: Path
+    target: tuple[Any, Target],
+    examples: list[Example],
+    small_model: str,
+    from_small_model: bool,
+    tmp_path: Path,
 ) -> None:
     from transformers import AutoModelForCausalLM
 
-    wanted = recipe("draft", drafter={"layers": 1, "vocabulary": 200})
+    begun = {"small_model": {"name": small_model}} if from_small_model else {}
+    wanted = recipe("draft", drafter={"layers": 1, "vocabulary": 200}, **begun)
     drafter = make_drafter(wanted, target[1], target[0], examples)
     drafter.export(tmp_path, torch.float32)
     served = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    assert served.config.vocab_size == len(target[1].head)  # vLLM takes no other
     example = examples[0]
     with torch.inference_mode():
         logits = served(input_ids=example.tokens[None]).logits[0]
@@ -333,3 +360,44 @@ def served_eagle3(folder: Path, target: Target, example: Example, at: int) -> li
         states, before = ran(tokens[place : place + 1], before[-1:])
         served.append(states[-1])
     return served
+
+
+def test_pre_training_learns_the_corpus_once(
+    target: tuple[Any, Target], examples: list[Example], small_model: str, tmp_path: Path
+) -> None:
+    wanted = recipe("draft", small_model={"name": small_model})
+    drafter = make_drafter(wanted, target[1], target[0], examples)
+    assert isinstance(drafter, SmallDraftModel)
+    corpus = (torch.arange(32 * SEQUENCE) % 7).view(32, SEQUENCE)
+    with torch.no_grad():
+        before = float(next_token_loss(drafter, corpus[:4], 0))
+    training = Training(batch_tokens=SEQUENCE, learning_rate=3e-3)
+    about = pretrain(drafter, corpus, 10.0, training)
+    with torch.no_grad():
+        assert float(next_token_loss(drafter, corpus[:4], 0)) < before - 1.0
+    assert about["tokens"] == corpus.numel()
+    saved = {"about": about, "model": drafter.state_dict()}
+    torch.save(saved, tmp_path / "pretrained.pt")
+    again = make_drafter(wanted, target[1], target[0], examples)
+    assert isinstance(again, SmallDraftModel)
+    small = SmallModel(name=small_model, corpus="it is not read again")
+    assert pretrain_once(again, small, training, tmp_path) == about
+    for name, weight in drafter.state_dict().items():
+        torch.testing.assert_close(again.state_dict()[name], weight)
+
+
+def test_a_corpus_is_text_or_json_lines(tmp_path: Path) -> None:
+    def tokenize(text: str) -> list[int]:
+        return [ord(letter) for letter in text]
+
+    plain, lines = tmp_path / "corpus.txt", tmp_path / "corpus.jsonl"
+    plain.write_text("abc\n" * SEQUENCE)
+    lines.write_text('{"text": "abcd"}\n' * SEQUENCE)
+    assert read_corpus(plain, tokenize).shape == (4, SEQUENCE)
+    assert read_corpus(lines, tokenize)[0, :5].tolist() == [97, 98, 99, 100, 97]
+    lines.write_text('{"prompt": "abc"}\n')
+    with pytest.raises(ConfigError, match="line 1 is not a JSON object with a text"):
+        read_corpus(lines, tokenize)
+    plain.write_text("too short")
+    with pytest.raises(ConfigError, match="it has 9 tokens"):
+        read_corpus(plain, tokenize)

@@ -52,12 +52,13 @@ class WorkerDrafter(Proposer):
             return {}
         answers = self.executor.collective_rpc("draft", args=(dict(wanted),))
         # Of the rank that has the drafter.
-        drafts: dict[str, list[int]] | str = next((answer for answer in answers if answer), {})
+        drafts: dict[str, tuple[list[int], list[float]]] | str
+        drafts = next((answer for answer in answers if answer), {})
         if isinstance(drafts, str):
             raise RuntimeError(drafts)
         return {
-            request_id: Draft(tokens, self.expected_survival(len(tokens)))
-            for request_id, tokens in drafts.items()
+            request_id: Draft(tokens, survival or self.expected_survival(len(tokens)))
+            for request_id, (tokens, survival) in drafts.items()
         }
 
     def forget(self, request_id: str) -> None:

@@ -12,6 +12,7 @@ from vllm.v1.outputs import SamplerOutput
 from vllm.v1.sample.logits_processor import LogitBiasLogitsProcessor, MinTokensLogitsProcessor
 
 from slipstream.drafting.base import common_prefix
+from slipstream.engine.worker.confidence import DrafterConfidence
 from slipstream.engine.worker.drafter_cache import DrafterCache
 from slipstream.engine.worker.drafters import HiddenStateDrafter
 from slipstream.methods import method_of
@@ -115,6 +116,7 @@ class OnDemandDrafting:
 
     _kept: DraftInputs | None = None
     _cache: DrafterCache | None = None
+    _confidence: DrafterConfidence | None = None
 
     def sample_tokens(self: Any, grammar_output: Any) -> Any:
         self._kept = None
@@ -129,8 +131,9 @@ class OnDemandDrafting:
         return [[] for _ in range(self.input_batch.num_reqs)]
 
     @torch.inference_mode()
-    def draft(self: Any, wanted: dict[str, int]) -> dict[str, list[int]]:
-        """Return the drafter's tokens for these requests, with no more passes than the longest draft needs.
+    def draft(self: Any, wanted: dict[str, int]) -> dict[str, tuple[list[int], list[float]]]:
+        """Return the drafter's tokens for these requests, with no more passes than the longest draft needs;
+        and the survival that it states for them, empty where its logits are not known.
 
         With nothing wanted, an EAGLE head still runs over the step's tokens: it reads the target's hidden
         states, which are gone after the step.
@@ -148,13 +151,18 @@ class OnDemandDrafting:
             rows = {request_id: row for request_id, row in rows.items() if row in ready}
             if not rows:
                 return {}
-        drafts = self._propose(kept, max((wanted[request_id] for request_id in rows), default=0))
+        tokens, survival = self._propose(kept, max((wanted[request_id] for request_id in rows), default=0))
         if self._cache:
             self._cache.drafter_ran(kept.scheduler_output)
-        return {request_id: drafts[row][: wanted[request_id]] for request_id, row in rows.items()}
+        return {
+            request_id: (tokens[row][: wanted[request_id]], survival[row][: wanted[request_id]])
+            for request_id, row in rows.items()
+        }
 
-    def _propose(self: Any, kept: DraftInputs, num_tokens: int) -> list[list[int]]:
+    def _propose(self: Any, kept: DraftInputs, num_tokens: int) -> tuple[list[list[int]], list[list[float]]]:
+        """Return [requests, num_tokens] twice: tokens and survival, which may be empty for each request."""
         most = self.speculative_config.num_speculative_tokens
+        survival: list[list[float]] | None = None
         if isinstance(self.drafter, HiddenStateDrafter):
             rows = torch.tensor(_last_rows(kept), device=self.device)
             last = torch.tensor([tokens[-1] if tokens else 0 for tokens in kept.sampled_token_ids])
@@ -165,9 +173,13 @@ class OnDemandDrafting:
             # Medusa's heads all run at once, and vLLM insists on all of them.
             all_at_once = method_of(self.speculative_config.method).fixed_k
             kept.scheduler_output.num_spec_tokens_to_schedule = most if all_at_once else min(num_tokens, most)
+            if self._confidence is None:
+                self._confidence = DrafterConfidence(self.drafter.model)
+            self._confidence.begin()
             drafts = super().propose_draft_token_ids(*kept)  # type: ignore[misc]
+            survival = self._confidence.survival(drafts)
         tokens: list[list[int]] = drafts.tolist()
-        return tokens
+        return tokens, survival or [[] for _ in tokens]
 
 
 def _last_rows(kept: DraftInputs) -> list[int]:

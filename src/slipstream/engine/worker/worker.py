@@ -64,11 +64,11 @@ class _Drafts:
         """Return what the planner starts from."""
         return self._profile
 
-    def draft(self: Any, wanted: dict[str, int]) -> dict[str, list[int]] | str:
-        """Draft tokens by request, or what went wrong: an exception would leave vLLM with the answers of
-        the other ranks unread."""
+    def draft(self: Any, wanted: dict[str, int]) -> dict[str, tuple[list[int], list[float]]] | str:
+        """Return draft tokens and their stated survival by request, or what went wrong: an exception would
+        leave vLLM with the answers of the other ranks unread."""
         try:
-            drafts: dict[str, list[int]] = self.model_runner.draft(wanted)
+            drafts: dict[str, tuple[list[int], list[float]]] = self.model_runner.draft(wanted)
         except Exception as error:
             if not self._failed:
                 logger.exception("the drafter failed; said once")
