@@ -22,7 +22,7 @@ from slipstream.testing.proposers import check_proposer
 from unit.folders import WORDS, write_model
 
 NEED_NO_ENGINE = ("doctor", "pair", "predict", "report")
-MOST_NOT_RUN = 6
+MOST_NOT_RUN = 9
 HERE = [block for block in RUNNABLE if not block.runs and not block.not_run]
 
 SERVE = {"--shadow", "--trace", "--host", "--help"} | {
@@ -30,8 +30,11 @@ SERVE = {"--shadow", "--trace", "--host", "--help"} | {
     for name in SPECULATION_ARGUMENTS | set(CLASSIC_IGNORED)
     for spelling in (f"--{name}", f"--{name.replace('_', '-')}")
 }
-OF_OTHERS = {"--dataset-name", "--dataset-path", "--hypothesis-profile", "--no-deps", "--strict"}
-"""Of vllm bench serve, pytest, pip and mkdocs."""
+OF_OTHERS = {
+    "--build", "--dataset-name", "--dataset-path", "--gpus", "--hypothesis-profile", "--no-deps", "--strict",
+    "--wheel",
+}  # fmt: skip
+"""Of Docker, vllm bench serve, pytest, pip, mkdocs and our scripts."""
 
 
 def options() -> dict[str, set[str]]:

@@ -1,13 +1,14 @@
 """The catalogue of published drafters is sound, and finds a target by id, by folder or by shape."""
 
 from pathlib import Path
+from typing import Any
 
 from slipstream.checkpoints import Checkpoint, open_checkpoint
 from slipstream.checkpoints.catalogue import SHAPE, published_drafters, read_catalogue
 from slipstream.methods import DRAFTERS
 from unit.folders import write_model
 
-LLAMA_3_8B = {"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "vocab_size": 128256}
+LLAMA_3_8B: Any = {"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "vocab_size": 128256}
 
 
 def test_every_entry_has_a_source() -> None:
