@@ -236,6 +236,8 @@ def test_helm_and_ray_set_the_variable() -> None:
     assert f'"env_vars": {{"{SPECULATE_VARIABLE}": "auto"}}' in app
     service = yaml.safe_load((DEPLOY / "ray-serve" / "rayservice.yaml").read_text())
     (application,) = yaml.safe_load(service["spec"]["serveConfigV2"])["applications"]
+    (head,) = service["spec"]["rayClusterConfig"]["headGroupSpec"]["template"]["spec"]["containers"]
+    assert {port["containerPort"] for port in head["ports"]} >= {6379, 8000, 8265}, "workers join at 6379"
     module, _, name = application["import_path"].partition(":")
     assert re.search(rf"^{name} = ", (DEPLOY / "ray-serve" / f"{module}.py").read_text(), re.M)
 
