@@ -167,6 +167,7 @@ def main() -> None:
     ray = import_ray()
     os.environ.setdefault(SPECULATE_VARIABLE, "auto")
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(APPLICATION), os.environ.get("PYTHONPATH")]))
     sys.path.insert(0, str(APPLICATION))
     from completions import build

@@ -16,6 +16,8 @@ from starlette.requests import Request
 from vllm import AsyncEngineArgs, SamplingParams
 from vllm.v1.engine.async_llm import AsyncLLM
 
+SECRET = ("_TOKEN", "_KEY")
+"""Not passed on, for Ray's dashboard and logs show `runtime_env`. Give such variables to Ray's nodes."""
 PASSED_ON = ("SLIPSTREAM", "VLLM_", "HF_", "PYTHONPATH", "NUMBA_", "LD_PRELOAD")
 
 
@@ -43,7 +45,11 @@ def build(arguments: dict[str, Any]) -> Any:
     """Return the application; `serve run` and a RayService give strings."""
     options = dict(arguments)
     replicas, cores = int(options.pop("replicas", 1)), float(options.pop("cores", 1))
-    environment = {name: value for name, value in os.environ.items() if name.startswith(PASSED_ON)}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith(PASSED_ON) and not name.endswith(SECRET)
+    }
     actor = {"num_cpus": cores, "num_gpus": float(options.pop("gpus", 0))}
     deployment = Completions.options(
         num_replicas=replicas,
