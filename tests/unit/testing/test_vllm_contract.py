@@ -195,3 +195,13 @@ def test_the_script_says_that_there_is_no_wheel(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 2
     assert "none.whl to read" in done.stderr
+
+
+def test_the_script_says_that_a_file_is_no_wheel(tmp_path: Path) -> None:
+    file = tmp_path / "broken.whl"
+    file.write_text("half a download")
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), "--wheel", str(file)], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2
+    assert "broken.whl cannot be read" in done.stderr
