@@ -125,7 +125,10 @@ CONTRACT: Mapping[str, tuple[Reliance, ...]] = {
         Reliance("vllm.v1.worker.gpu_model_runner:GPUModelRunner._dummy_run"),
     ),
     "drafts by a grammar": (
-        Reliance("vllm.v1.structured_output.backend_types:StructuredOutputOptions"),
+        Reliance(
+            "vllm.v1.structured_output.backend_types:StructuredOutputOptions",
+            has=("JSON", "JSON_OBJECT", "STRUCTURAL_TAG"),
+        ),
         Reliance(
             "vllm.v1.structured_output.backend_xgrammar:XgrammarGrammar", has=("matcher", "is_terminated")
         ),
@@ -271,7 +274,7 @@ CONTRACT: Mapping[str, tuple[Reliance, ...]] = {
         Reliance(
             "vllm.v1.engine.core_client:AsyncMPClient.call_utility_all_async", parameters=("method", "args")
         ),
-        Reliance("vllm.sampling_params:RequestOutputKind"),
+        Reliance("vllm.sampling_params:RequestOutputKind", has=("DELTA",)),
     ),
     "bench and tune": (
         Reliance(
