@@ -39,18 +39,18 @@ CALL = {
 
 
 def edit(number: int) -> dict[str, Any]:
-    """The answer repeats most of the prompt, which lookup drafts."""
+    """Ask for an answer that repeats most of the prompt, which lookup drafts."""
     day = DAYS[number % len(DAYS)]
     return {"content": f"Replace Monday by {day} and repeat the rest of the text as it is.\n\n{LETTER}"}
 
 
 def chat(number: int) -> dict[str, Any]:
-    """The answer is new text, for which lookup has little to offer."""
+    """Ask for new text, for which lookup has little to offer."""
     return {"content": f"Tell me something surprising about {TOPICS[number % len(TOPICS)]}."}
 
 
 def tool_call(number: int) -> dict[str, Any]:
-    """The answer is JSON by a schema, of which the grammar drafts what can only be so."""
+    """Ask for JSON by a schema, of which the grammar drafts what can only be so."""
     schema = {"type": "json_schema", "json_schema": {"name": "call", "schema": CALL}}
     city = CITIES[number % len(CITIES)]
     content = f"Call get_weather or get_forecast, as JSON: what will the weather be in {city} for 3 days?"
