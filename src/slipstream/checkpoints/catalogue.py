@@ -1,4 +1,5 @@
-"""Published drafters by the target they were made for, as `catalogue.yaml` names them."""
+"""Published drafters by their target, as `catalogue.yaml` names them: heads that were made for it, and small
+models with its tokenizer."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Any
 import yaml
 
 from slipstream.checkpoints.checkpoint import Checkpoint
+from slipstream.methods import DRAFT_MODEL
 
 FILE = Path(__file__).with_name("catalogue.yaml")
 SHAPE = ("hidden_size", "num_hidden_layers", "vocab_size")
@@ -16,7 +18,7 @@ SHAPE = ("hidden_size", "num_hidden_layers", "vocab_size")
 
 @dataclass(frozen=True)
 class Published:
-    """A drafter that somebody has published for a target."""
+    """A published drafter, and a target that it can draft for."""
 
     drafter: str
     method: str
@@ -30,11 +32,12 @@ class Published:
 
     @property
     def note(self) -> str:
+        """Return what `slipstream pair` says of it."""
+        what = "has the tokenizer of" if self.method == DRAFT_MODEL.name else "published for"
+        note = f"{what} {self.target}"
         if self.by_shape:
-            return (
-                f"published for {self.target}, which has the target's shape: make sure that it is this model"
-            )
-        return f"published for {self.target}"
+            return f"{note}, which has the target's shape: make sure that it is this model"
+        return note
 
 
 def published_drafters(target: Checkpoint) -> list[Published]:

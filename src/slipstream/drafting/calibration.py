@@ -33,6 +33,8 @@ class _Counts:
     def __init__(self) -> None:
         self.cells = np.zeros((POSITIONS, LEVELS, 2))
         self.overall = np.zeros((POSITIONS, 3))
+        self.drafted = np.zeros((POSITIONS, 2))
+        """(accepted, drafted): also of tokens that were not judged, by what is believed of them."""
 
 
 class Calibration:
@@ -64,10 +66,10 @@ class Calibration:
         """Return [drafts, K]: the survival of drafts that are not made yet, by how often the proposer's
         tokens were accepted at each position, whatever it stated of them. `prior` counts as long as little
         has been seen."""
-        overall = self._of(proposer).overall[np.minimum(np.arange(len(prior)), POSITIONS - 1)]
+        drafted = self._of(proposer).drafted[np.minimum(np.arange(len(prior)), POSITIONS - 1)]
         before = [1.0, *prior]
         believed = np.array([_conditional(now, then) for now, then in zip(prior, before, strict=False)])
-        right = (overall[:, 0] + PRIOR * believed) / (overall[:, 2] + PRIOR)
+        right = (drafted[:, 0] + PRIOR * believed) / (drafted[:, 1] + PRIOR)
         survival: Floats = np.minimum(right * factors[:, None], 1.0).cumprod(axis=1)
         return survival
 
@@ -85,7 +87,7 @@ class Calibration:
 
     def learn_all(self, proposer: str, stated: Floats, accepted: Ints, judged: Ints) -> None:
         counts = self._of(proposer)
-        _learn(counts.cells, counts.overall, stated, accepted, judged)
+        _learn(counts.cells, counts.overall, counts.drafted, stated, accepted, judged)
 
 
 class Record:
@@ -123,6 +125,15 @@ def _level(conditional: float) -> int:
 
 
 @compiled
+def _believed(cells: Floats, overall: Floats, place: int, conditional: float) -> float:
+    """Return how likely a token is, of which its proposer states so much, if those before it are right."""
+    ratio = (overall[place, 0] + PRIOR) / (overall[place, 1] + PRIOR)
+    cell = cells[place, _level(conditional)]
+    right: float = (cell[0] + PRIOR * min(conditional * ratio, 1.0)) / (cell[1] + PRIOR)
+    return right
+
+
+@compiled
 def _correct(
     cells: Floats, overall: Floats, stated: Floats, factors: Floats, corrected: Floats, own: Floats
 ) -> None:
@@ -131,11 +142,7 @@ def _correct(
         for position in range(stated.shape[1]):
             value = stated[row, position]
             conditional = _conditional(value, before)
-            place = min(position, POSITIONS - 1)
-            ratio = (overall[place, 0] + PRIOR) / (overall[place, 1] + PRIOR)
-            believed = min(conditional * ratio, 1.0)
-            cell = cells[place, _level(conditional)]
-            right = (cell[0] + PRIOR * believed) / (cell[1] + PRIOR)
+            right = _believed(cells, overall, min(position, POSITIONS - 1), conditional)
             survives *= right
             own_survives *= min(right * factors[row], 1.0)
             corrected[row, position] = survives
@@ -144,7 +151,9 @@ def _correct(
 
 
 @compiled
-def _learn(cells: Floats, overall: Floats, stated: Floats, accepted: Ints, judged: Ints) -> None:
+def _learn(
+    cells: Floats, overall: Floats, drafted: Floats, stated: Floats, accepted: Ints, judged: Ints
+) -> None:
     fade = 1 - 1 / MEMORY
     for row in range(stated.shape[0]):
         before = 1.0
@@ -159,4 +168,22 @@ def _learn(cells: Floats, overall: Floats, stated: Floats, accepted: Ints, judge
             overall[place, 0] = overall[place, 0] * fade + right
             overall[place, 1] = overall[place, 1] * fade + conditional
             overall[place, 2] = overall[place, 2] * fade + 1.0
+            drafted[place, 0] = drafted[place, 0] * fade + right
+            drafted[place, 1] = drafted[place, 1] * fade + 1.0
+            before = value
+        if judged[row] > accepted[row]:
+            continue
+        # The rest was not judged, most often because it was not sure enough to be verified: without it, only
+        # drafts that were sure would count at later positions.
+        alive = 1.0
+        for position in range(judged[row], stated.shape[1]):
+            value = stated[row, position]
+            if value <= 0.0:  # the draft has ended
+                break
+            conditional = _conditional(value, before)
+            place = min(position, POSITIONS - 1)
+            right = _believed(cells, overall, place, conditional)
+            drafted[place, 0] = drafted[place, 0] * fade + alive * right
+            drafted[place, 1] = drafted[place, 1] * fade + alive
+            alive *= right
             before = value

@@ -41,6 +41,9 @@ class _Unscored:
     draft: Draft
     survival: Survival
     """As calibrated over all requests, without the request's own record."""
+    expected: Survival
+    """What was expected of the drafter before it was asked, without the request's own record; the same as
+    `survival` where nothing was."""
 
 
 @dataclass(slots=True)
@@ -68,6 +71,10 @@ class _Running:
     rounds: deque[_Round] = field(default_factory=deque)
     """Not yet scored, the oldest first."""
     records: defaultdict[str, Record] = field(default_factory=lambda: defaultdict(Record))
+    """Against what was stated of each draft, by proposer."""
+    prospects: defaultdict[str, Record] = field(default_factory=lambda: defaultdict(Record))
+    """Against what was expected of any draft, by drafter. A drafter that states little for this request, and
+    is right to, does well by `records`; by these it is not worth asking."""
 
     def round(self) -> _Round:
         """Return the round of drafts at the end of its text as it is now."""
@@ -99,6 +106,8 @@ class Composer:
         self.calibration = Calibration()
         self.calibration_of_best = Calibration()
         """Of the best offer for a request, whoever made it; on what `calibration` says of it."""
+        self._expected: dict[str, list[float]] = {}
+        """By drafter: what it is expected to bring for any request, as last asked for."""
         self.faults = Faults()
         self.tally = Tally()
 
@@ -242,10 +251,12 @@ class Composer:
         except Exception as error:
             self.faults.record(proposer.name, wanted, "exception", repr(error))
             return {}
-        expected = self.calibration.expected(proposer.name, prior, self._factors(proposer.name, wanted))
+        factors = [self._running[request].prospects[proposer.name].factor for request in wanted]
+        rows = self.calibration.expected(proposer.name, prior, np.array([1.0, *factors]))
+        self._expected[proposer.name], *expected = rows.tolist()
         return {
             request: row[:max_tokens]
-            for (request, max_tokens), row in zip(wanted.items(), expected.tolist(), strict=True)
+            for (request, max_tokens), row in zip(wanted.items(), expected, strict=True)
         }
 
     def _factors(self, proposer: str, requests: Iterable[str]) -> NDArray[np.float64]:
@@ -267,10 +278,13 @@ class Composer:
         believed, survival = self.calibration.survival_of_all(
             proposer.name, stated, self._factors(proposer.name, drafts)
         )
+        for_any = self._expected.get(proposer.name, [])
         for row, (request_id, draft) in enumerate(drafts.items()):
             length = len(draft.tokens)
             calibrated = believed[row, :length].tolist()
-            self._running[request_id].round().drafts[proposer.name] = _Unscored(draft, calibrated)
+            expected = for_any[:length] if len(for_any) >= length else calibrated
+            round_ = self._running[request_id].round()
+            round_.drafts[proposer.name] = _Unscored(draft, calibrated, expected)
             ours = survival[row, :length].tolist()
             theirs = offers.get(request_id)
             if theirs is None or sum(ours) > sum(theirs.survival):
@@ -338,6 +352,8 @@ class Composer:
             scores.accepted.append(accepted)
             scores.judged.append(judged)
             running.records[proposer].learn(offer.survival, accepted, judged)
+            if proposer in self._expected:
+                running.prospects[proposer].learn(offer.expected, accepted, judged)
             if round_.best is not None and proposer == round_.best.proposer:
                 best = self._scores[BEST]
                 best.stated.append(round_.best.survival)

@@ -120,7 +120,7 @@ class _Running:
     num_slow: int = 0
     """How often a draft took long."""
     is_costly: bool = False
-    """Too often, or more is forced than can be drafted in time: it has no more drafts."""
+    """Drafts took long too often, or more is forced than can be drafted in time: it has no more of them."""
 
 
 class GrammarProposer(Proposer):

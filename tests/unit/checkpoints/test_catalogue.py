@@ -32,6 +32,8 @@ def test_every_entry_has_a_source() -> None:
 def test_a_target_is_known_by_its_id() -> None:
     found = {entry.drafter: entry for entry in published_drafters(Checkpoint("Qwen/Qwen3-8B"))}
     assert found["Qwen/Qwen3-0.6B"].method == "draft_model"
+    assert found["Qwen/Qwen3-0.6B"].note == "has the tokenizer of Qwen/Qwen3-8B"
+    assert found["z-lab/Qwen3-8B-DFlash-b16"].note == "published for Qwen/Qwen3-8B"
     assert found["RedHatAI/Qwen3-8B-speculator.eagle3"].method == "eagle3"
     assert found["z-lab/Qwen3-8B-DFlash-b16"].method == "dflash"
     assert not any(entry.by_shape for entry in found.values())

@@ -144,3 +144,19 @@ def test_what_is_expected_of_a_draft_is_what_drafts_brought() -> None:
     assert second / first == pytest.approx(0.65, abs=0.12)
     halved, full = calibration.expected("p", [0.7, 0.49], np.array([0.5, 1.0]))
     assert halved.tolist() == pytest.approx([full[0] / 2, full[1] / 4])
+
+
+def test_drafts_that_were_cut_count_in_what_is_expected() -> None:
+    """Only those that were sure are judged at later positions; they do not stand for the others."""
+    calibration, random = Calibration(), np.random.default_rng(1)
+    rates, length = (0.92, 0.45), 5
+    for draft in range(1500):
+        rate = rates[draft % 2]
+        stated = [rate ** (j + 1) for j in range(length)]
+        verified = sum(value > 0.35 for value in calibration.survival("p", stated))
+        right = int((random.random(length) < rate).cumprod().sum())
+        written = min(right, verified) + 1
+        calibration.learn("p", stated, min(right, written), min(length, written))
+    expected = calibration.expected("p", [0.7 ** (j + 1) for j in range(length)], np.ones(1))[0]
+    truth = [sum(rate ** (j + 1) for rate in rates) / 2 for j in range(length)]
+    assert expected.tolist() == pytest.approx(truth, abs=0.05)

@@ -509,3 +509,16 @@ def test_a_fault_in_what_a_costly_proposer_expects(expected: Any, monkeypatch: p
     composer = running([costly, Fake("good", GOOD)], "a")
     assert proposers_of(draft(composer, {"a": 3})) == {"a": "good"}
     assert {name for name, _ in composer.faults.counts} == {"costly"}
+
+
+def test_less_is_expected_for_a_request_that_a_drafter_is_never_sure_of() -> None:
+    """Though it is as often right as it states."""
+    sure = {"sure": [0.9, 0.8], "unsure": [0.1, 0.05]}
+    drafter = Fake("d", lambda request, most: Draft([1] * most, sure[request][:most]), False, [0.5, 0.25])
+    composer = running([drafter], *sure)
+    for _ in range(20):
+        draft(composer, dict.fromkeys(sure, 2))
+        composer.observe("sure", [1, 1, 2])
+        composer.observe("unsure", [3])
+    expected = composer.expected_survival(drafter, dict.fromkeys(sure, 2))
+    assert expected["sure"][0] > 2 * expected["unsure"][0]

@@ -61,3 +61,22 @@ def test_nothing_is_stated_of_passes_that_were_not_seen() -> None:
     assert confidence.survival(torch.zeros(2, 2)) is None
     model.compute_logits(None)
     assert confidence.survival(torch.zeros(3, 1)) is None
+
+
+def test_logits_that_are_no_numbers_state_nothing() -> None:
+    model = Model(torch.tensor([[float("nan"), 0.0, 1.0], LOGITS[0]]))
+    confidence = DrafterConfidence(model)
+    model.compute_logits(None)
+    survival = confidence.survival(torch.zeros(2, 1))
+    assert survival is not None
+    assert survival[0] == [0.0]
+    assert survival[1][0] > 0.5
+
+
+def test_a_pass_goes_on_when_its_logits_cannot_be_read() -> None:
+    model = Model("no tensor", torch.tensor(LOGITS))
+    confidence = DrafterConfidence(model)
+    assert model.compute_logits(None) == "no tensor"
+    assert confidence.survival(torch.zeros(2, 1)) is None
+    assert model.compute_logits(None).shape == (2, 3)
+    assert confidence.survival(torch.zeros(2, 1)) is None
