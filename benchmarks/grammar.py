@@ -135,7 +135,7 @@ def engine(arm: str, model: str, backend: str, out: str) -> None:
 
     llm = slipstream.LLM(
         model, speculate=ARMS[arm], dtype="float32", enforce_eager=True, max_model_len=1024, max_num_seqs=8,
-        max_num_batched_tokens=256, kv_cache_memory_bytes=100 * 1024**2, disable_log_stats=False,
+        max_num_batched_tokens=256, kv_cache_memory_bytes=64 * 1024**2, disable_log_stats=False,
         structured_outputs_config={"backend": backend},
     )  # fmt: skip
     asked = requests_of(model)

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import pytest
 import yaml
 
@@ -22,6 +23,7 @@ FILES = sorted(file for file in DEPLOY.rglob("*") if file.is_file() and "__pycac
 YAML = [file for file in FILES if file.suffix in (".yml", ".yaml")]
 WORKLOADS = {"Deployment"}
 COMPOSE = DEPLOY / "docker" / "docker-compose.yml"
+KUBERNETES = "1.37"
 WRITABLE = ("/cache", "/tmp", "/dev/shm")
 
 
@@ -71,6 +73,17 @@ def variables(container: dict[str, Any]) -> dict[str, str]:
 def test_a_file_says_in_its_first_line_that_it_was_not_run(file: Path) -> None:
     if name_of(file) not in RUN and file.suffix != ".json":
         assert re.match(r"# .*\bnot run\b", file.read_text().splitlines()[0], re.IGNORECASE)
+
+
+@pytest.mark.parametrize("patches", [(), ("kubernetes/init-container",), ("llm-d",)], ids=str)
+def test_objects_follow_the_schemas_of_kubernetes(patches: tuple[str, ...]) -> None:
+    """With each patch put over the server, as kustomize does."""
+    for _, each in documents("kubernetes/base"):
+        if each["kind"] == "Kustomization":
+            continue
+        if each["kind"] in WORKLOADS:
+            each["spec"]["template"]["spec"] = merged_server(*patches)
+        kubernetes_validate.validate(each, KUBERNETES, strict=True)
 
 
 @pytest.mark.parametrize("file", YAML, ids=name_of)
