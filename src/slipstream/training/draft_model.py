@@ -56,7 +56,11 @@ class DraftModel(TrainableDrafter):
         _copy_files(str(self.target_config.name_or_path), TOKENIZER_FILES, folder)
 
     def start_from(self, weights: dict[str, torch.Tensor]) -> None:
-        self.model.load_state_dict(weights, strict=False)
+        missing, unknown = self.model.load_state_dict(weights, strict=False)
+        if self.model.config.to_dict().get("tie_word_embeddings"):
+            missing = [name for name in missing if name != "lm_head.weight"]
+        if missing or unknown:
+            raise KeyError(f"missing weights: {missing[:3]}, unknown weights: {unknown[:3]}")
 
 
 class SmallDraftModel(DraftModel):
