@@ -86,7 +86,6 @@ def load_small_model(small: SmallModel) -> Any:
     """Return an existing small model, from safetensors; raises if it cannot be trained here."""
     from transformers import AutoModelForCausalLM
 
-    check_code(small)
     model = AutoModelForCausalLM.from_pretrained(
         small.name, dtype="auto", use_safetensors=True, trust_remote_code=small.trust_remote_code
     )

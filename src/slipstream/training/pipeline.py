@@ -51,7 +51,7 @@ def train(
     """Train a drafter by the recipe; what is done already is not done again."""
     several = PartialState()
     small = recipe.small_model
-    if small is not None:
+    if small is not None:  # before the target answers, which takes long
         check_small_model(recipe.target, small)
         check_code(small)
     with several.main_process_first():  # what the first has done is done for all
