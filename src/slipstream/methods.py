@@ -142,8 +142,9 @@ def method_of(name: str) -> Method:
 
 
 def recognise(name: str, architectures: Sequence[str], config: Mapping[str, Any]) -> str:
-    """Return the method by which vLLM would use a checkpoint as a drafter. An architecture says more than a
-    name: an EAGLE head may lie in a folder that is named after EAGLE-3."""
+    """Return the method by which a checkpoint is used as a drafter, which vLLM is then told. An architecture
+    says more than a name, by which vLLM alone would go: an EAGLE head may lie in a folder that is named after
+    EAGLE-3."""
     signs = {drafter: METHODS[drafter].signs for drafter in DRAFTERS}
     by_architecture = [drafter for drafter in DRAFTERS if signs[drafter].match_architecture(architectures)]
     by_any = [drafter for drafter in DRAFTERS if signs[drafter].match(name, architectures, config)]

@@ -105,13 +105,12 @@ def train(
     from slipstream.errors import ConfigError
     from slipstream.ops.host import require_vllm
     from slipstream.training.recipe import METHODS, Recipe
-    from slipstream.training.small_model import check_small_model
 
     options: dict[str, Any] = Recipe.load(recipe) if recipe else {}
     options["target"] = model
     options["method"] = method or options.get("method")
     if options["method"] not in METHODS:
-        raise ConfigError(f"--method {method or '(not given)'}: write one of {', '.join(METHODS)}")
+        raise ConfigError(f"--method {options['method'] or '(not given)'}: write one of {', '.join(METHODS)}")
     given: dict[str, dict[str, Any]] = {
         "data": {
             "prompts": prompts or None,
@@ -141,8 +140,6 @@ def train(
         if "name" not in options["small_model"]:
             raise ConfigError("--corpus and --trust-remote-code are for the model of --from: name one")
     wanted = Recipe.build(options)
-    if wanted.small_model is not None:
-        check_small_model(model, wanted.small_model)
     require_vllm()
     folder = out or Path(f"train-{Path(model).name}-{wanted.method}")
     engine = {"dtype": dtype, "enforce_eager": enforce_eager}

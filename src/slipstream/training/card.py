@@ -29,7 +29,7 @@ def _best_length(result: Mapping[str, Any]) -> float:
 
 
 def what_it_lacks(result: Mapping[str, Any]) -> str:
-    """Time, or texts: by what it gives on texts that it has learnt from."""
+    """Return whether it lacks time or texts, judged by what is accepted on texts that it has learnt from."""
     held_out, learnt_from = _best_length(result), result["length_learnt_from"]
     by_heart = learnt_from - 1 > BY_HEART * (held_out - 1)
     advice = "more prompts will help more than more time" if by_heart else "more time (--budget) may help"
@@ -42,7 +42,7 @@ def where_it_began(result: Mapping[str, Any]) -> list[str]:
     if small is None:
         return []
     name = Path(small["name"]).name if Path(small["name"]).is_dir() else small["name"]
-    lines = [f"- the model {name}, trained on from its published weights; its licence holds for this one too"]
+    lines = [f"- the model {name}, whose weights were trained further; its licence applies to them"]
     if made := result.get("pretraining"):
         lines.append(
             f"- {made['tokens']:,} tokens of {Path(small['corpus']).name}, read before that "

@@ -154,6 +154,10 @@ class EagleHead(TrainableDrafter):
         return config, {name: attrgetter(ours)(self).detach() for name, ours in self.layout.items()}
 
     def start_from(self, weights: dict[str, torch.Tensor]) -> None:
+        # Embeddings may be there: the target's are used. A head with other weights computes something else.
+        unknown = [name for name in weights if name not in self.layout and "embed_tokens" not in name]
+        if unknown:
+            raise KeyError(f"unknown weights: {unknown[:3]}")
         self.load_plain({ours: weights[name] for name, ours in self.layout.items()})
 
 

@@ -1,11 +1,11 @@
 """What the target makes of the texts: its hidden states at every token, in shards on disk.
 
-By transformers rather than vLLM's `extract_hidden_states`: that one runs in place of speculation, wants a KV
-connector, and writes what transformers gives in one call. The last hidden state (after the final norm) is
-kept for all methods: it is what the engine hands to most heads, and times the output matrix it is the
-target's whole distribution, which would take the place of a hundred hidden states if it were stored. For
-EAGLE-3 the states before some of the layers are kept too, in files of their own: the other methods share the
-rest.
+They are computed with transformers and not with vLLM's `extract_hidden_states`, which runs in place of
+speculation, needs a KV connector, and writes what transformers returns from one call. The last hidden state
+(after the final norm) is kept for all methods: it is what the engine hands to most heads, and times the
+output matrix it is the target's whole distribution, which would take the place of a hundred hidden states if
+it were stored. For EAGLE-3 the states before some of the layers are kept too, in files of their own, so that
+the other methods do not read them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -70,13 +70,15 @@ def write_features(
     folder: Path, model: Callable[[], Any], max_gib: float, done: Progress, layers: Sequence[int] = ()
 ) -> None:
     """Write shards for the portions of texts that have none; `model` is called if one is missing. With
-    `layers` also the states before those; the limit is for the files that are read together."""
+    `layers` also the states before those. The limit is for the files that are read together; the first
+    portion is written whatever it takes."""
     read: Any = None
-    size = 0
+    size = tokens = 0
     for number, texts in enumerate(read_responses(folder)):
         files = _files(folder, number, layers)
+        known, tokens = tokens, tokens + sum(len(text.tokens) for text in texts)
         if not all(file.exists() for file in files):
-            if size > max_gib * GIB:
+            if known and size / known * tokens > max_gib * GIB:
                 return
             read = read or model().get_decoder()
             _write(files, read, texts, layers)

@@ -51,7 +51,7 @@ def train(
     """Train a drafter by the recipe; what is done already is not done again."""
     several = PartialState()
     small = recipe.small_model
-    if small is not None:
+    if small is not None:  # before the target answers, which takes long
         check_small_model(recipe.target, small)
         check_code(small)
     with several.main_process_first():  # what the first has done is done for all
@@ -114,7 +114,9 @@ def layers_of(recipe: Recipe) -> tuple[int, ...]:
 def _same(file: Path, content: dict[str, Any], option: str) -> None:
     """Write the content down the first time; refuse another one later."""
     written = json.dumps(content, indent=2) + "\n"
-    if file.exists() and file.read_text() != written:
+    if file.exists():
+        if file.read_text() == written:
+            return
         before, now = json.loads(file.read_text()), json.loads(written)
         # A setting that is new since then, and not used, is no change.
         if changed := sorted(key for key in {*before, *now} if before.get(key) != now.get(key)):
@@ -122,7 +124,9 @@ def _same(file: Path, content: dict[str, Any], option: str) -> None:
                 f"{file.parent} was begun with other settings ({', '.join(changed)}); give another {option}, "
                 "or the same settings to go on"
             )
-    file.write_text(written)
+    draft = file.with_suffix(".part")
+    draft.write_text(written)
+    draft.rename(file)
 
 
 def make_drafter(recipe: Recipe, target: Target, model: Any, examples: Sequence[Example]) -> TrainableDrafter:

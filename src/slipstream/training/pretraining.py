@@ -19,7 +19,7 @@ from slipstream.training.trainer import has_fast_bfloat16, learning_rate_share, 
 
 SEQUENCE = 256  # tokens that are read together
 MOST_TOKENS = 8_000_000  # of a corpus
-PORTION = 1 << 16  # characters of a text file that are tokenized together
+PORTION = 1 << 16  # characters of a text file that are tokenized together, and the rest of their last line
 
 Tokenize = Callable[[str], list[int]]
 
@@ -52,7 +52,7 @@ def read_corpus(file: Path, tokenize: Tokenize) -> torch.Tensor:
 def _texts(file: Path) -> Iterator[str]:
     with file.open(encoding="utf-8", errors="replace") as stream:
         if file.suffix not in (".jsonl", ".json"):
-            while portion := stream.read(PORTION) + stream.readline():
+            while portion := stream.read(PORTION) + stream.readline(PORTION):
                 yield portion
             return
         for number, line in enumerate(stream, start=1):

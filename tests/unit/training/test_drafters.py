@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch.nn.functional import silu
 
 from slipstream.errors import ConfigError
@@ -203,6 +203,23 @@ def test_training_goes_on_from_what_was_exported(
     other = recipe("eagle" if method == "mlp" else "mlp", start_from=str(tmp_path))
     with pytest.raises(ConfigError, match="not a drafter of method"):
         make_drafter(other, target[1], target[0], examples)
+
+
+@pytest.mark.parametrize(("begun", "wanted"), [("eagle", "draft"), ("draft", "draft"), ("eagle3", "eagle3")])
+def test_weights_are_not_dropped_in_silence(
+    begun: str, wanted: str, target: tuple[Any, Target], examples: list[Example], tmp_path: Path
+) -> None:
+    """Of a head given as a draft model, of a draft model with more layers, of a head with a matrix of its own
+    for the output."""
+    first = make_drafter(recipe(begun, drafter={"layers": 2}), target[1], target[0], examples)
+    first.export(tmp_path, torch.float32)
+    if begun == "eagle3":
+        file = tmp_path / "model.safetensors"
+        weights = {name: weight.clone() for name, weight in load_file(file).items()}
+        save_file({**weights, "lm_head.weight": torch.zeros(4, target[1].hidden_size)}, file)
+    again = recipe(wanted, start_from=str(tmp_path), drafter={"layers": 1})
+    with pytest.raises(ConfigError, match=r"not a drafter of method .*unknown weights"):
+        make_drafter(again, target[1], target[0], examples)
 
 
 def perturb(drafter: TrainableDrafter, size: float) -> None:

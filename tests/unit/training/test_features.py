@@ -80,5 +80,7 @@ def test_the_limit_is_for_the_files_of_the_method(folder: Path, model: Any) -> N
     write(folder, model, LAYERS, limit)
     assert len(list(read_examples(folder, LAYERS))) == len(TEXTS[0])
     (folder / "features-00001.safetensors").unlink()
+    write(folder, model, (), 0.8 * limit)  # the next portion would go beyond it
+    assert len(list(read_examples(folder))) == len(TEXTS[0])
     write(folder, model, (), limit)
     assert len(list(read_examples(folder))) == sum(map(len, TEXTS))
