@@ -297,9 +297,10 @@ def as_markdown() -> str:
         "drafts, and proposers asked for by name are refused before start, for the reason given. *Untested*:",
         "it should work, nobody has seen it; `slipstream doctor` says so, and `slipstream verify` shows it.",
         "",
-        "This page is `slipstream.config.support.as_markdown()`, printed from the table that the checks use.",
+        "This page is printed from the table that the checks use (`slipstream/config/support.py`). Tests are",
+        "named below `tests`.",
         "",
-        "| | | | shown by |",
+        "| feature | status | details | shown by |",
         "|---|---|---|---|",
     ]
     for case in CASES:
