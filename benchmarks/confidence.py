@@ -2,8 +2,8 @@
 
     python benchmarks/confidence.py MODEL DRAFTER --out FILE
 
-All draft tokens are verified. Of every token that was judged (those before it were accepted) two statements are
-scored: the drafter's own probability of it, and how often tokens at its position are accepted.
+All draft tokens are verified. Of every token that was judged (those before it were accepted) two statements
+are scored: the drafter's own probability of it, and how often tokens at its position are accepted.
 """
 
 import argparse
