@@ -143,11 +143,11 @@ def test_nothing_is_forced_while_the_model_reasons(smollm2: str) -> None:
     assert not report["faults"]
 
 
-DRAWS = 1000
+DRAWS = 500
 SIGNIFICANT = 1e-4  # twice in a row: a false alarm in one of 1e8 runs
-RARE = 5e-3  # sequences as rare as this are counted together
-REGEX = r"a (red|green|blue) (cat|car|dog) and"
-SENTENCE = "What I saw first in the street was"
+RARE = 1e-2  # sequences as rare as this are counted together
+REGEX = r" (heads|tails), then (heads|tails)"
+SENTENCE = "The coin was tossed twice. First it showed"
 
 
 def law(model: str) -> dict[tuple[int, ...], float]:
