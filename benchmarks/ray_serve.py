@@ -174,7 +174,10 @@ def main() -> None:
 
     port = free_port()
     # As many places as there are replicas, on however few cores: it is not speed that is measured.
-    ray.init(num_cpus=2 * options.replicas + 2, include_dashboard=False, configure_logging=False)
+    ray.init(
+        num_cpus=2 * options.replicas + 2, include_dashboard=False, configure_logging=False,
+        _node_ip_address="127.0.0.1",
+    )  # fmt: skip
     try:
         ray.serve.start(http_options={"host": "127.0.0.1", "port": port})
         model = str(Path(options.model).resolve()) if Path(options.model).exists() else options.model
