@@ -5,8 +5,7 @@
 The arms take turns (`turns.py`). All requests of a batch are there from the start and have the same limit, so
 the batch is done when the slowest of them is: tokens/s are the batch's tokens over that time.
 
-`auto@v2` and so on is the same on vLLM's V2 model runner with asynchronous scheduling
-(`slipstream.testing.v2`). Speeds are over those of the first arm.
+Speeds are over those of the first arm.
 """
 
 import argparse
@@ -17,7 +16,7 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
-from turns import BARE, V2, Arm, Turns, greedy, interval_of, run_in_turns, save, schema_of, tell
+from turns import BARE, Arm, Turns, greedy, interval_of, run_in_turns, save, schema_of, tell
 
 from slipstream.workloads.loading import load_workload
 
@@ -91,12 +90,10 @@ def engine(name: str, model: str, dtype: str, seqs: str) -> None:
 
     arguments: dict[str, Any] = {
         "dtype": dtype, "enforce_eager": True, "max_model_len": 2048, "max_num_seqs": int(seqs),
-        "kv_cache_memory_bytes": 1 << 30, "disable_log_stats": True,
+        "kv_cache_memory_bytes": 1 << 30, "disable_log_stats": True, "async_scheduling": False,
     }  # fmt: skip
     # With `off` it is vLLM as it is, but with the same threads and libraries for all arms.
-    speculate = name.removesuffix(V2)
-    arguments["async_scheduling"] = name.endswith(V2)
-    llm = slipstream.LLM(model, speculate="off" if speculate == BARE else speculate, **arguments)
+    llm = slipstream.LLM(model, speculate="off" if name == BARE else name, **arguments)
     step = llm.llm_engine.step
 
     def in_turn() -> Any:
@@ -123,7 +120,7 @@ def engine(name: str, model: str, dtype: str, seqs: str) -> None:
         while unwritten:
             write(unwritten.pop())
         told["drafting"] = None
-        if speculate != BARE:
+        if name != BARE:
             report = slipstream.drafting_report(llm)
             now = {key: sum(report[key].values()) for key in before}
             planner = report.get("planner") or {}

@@ -17,10 +17,8 @@ from typing import Any
 
 from slipstream.bench.statistics import mean_ratio
 from slipstream.reporting.run_metadata import about_this_run
-from slipstream.testing import v2
 
 BARE = "bare"
-V2 = "@v2"
 PAUSED = {"paused": True}
 TURN = 1.0  # seconds; a turn ends with the step that goes beyond
 
@@ -65,8 +63,6 @@ class Arm:
 
     def __init__(self, name: str, program: str, *arguments: str, trace: Path | None = None) -> None:
         environment = dict(os.environ)
-        if name.endswith(V2):
-            environment = v2.environment(environment)
         if trace and not name.startswith(BARE):
             trace.mkdir(parents=True, exist_ok=True)
             environment["SLIPSTREAM_TRACE"] = str(trace / f"{name.replace(':', '-')}.jsonl")

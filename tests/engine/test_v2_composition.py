@@ -102,6 +102,20 @@ def test_the_drafter_drafts_where_lookup_was_wrong(composed: dict[str, Any]) -> 
     assert sum(found["report"]["draft_tokens"].values()) == found["draft_tokens"]
 
 
+def test_lookup_on_the_device_stands_in_where_lookup_was_wrong(tmp_path: Path) -> None:
+    """The prophet is wrong every other time; what this model writes soon repeats itself."""
+    texts = tmp_path / "texts.json"
+    wrong = {"engine.planted.Prophet": {"texts": str(texts), "wrong": 0.5}}
+    asked = {"mode": "fixed", "num_draft_tokens": K, "plugins": wrong, "ngram": {}}
+    results = run(models.tiny_llama(), REQUESTS, BARE | {"lookup": {"speculate": asked}}, texts)
+    found = results["lookup"]
+    assert found["texts"] == results["bare"]["texts"]
+    assert found["report"]["failures"] == 0
+    assert found["report"]["accepted_tokens"]["ngram_gpu"] > 0
+    assert sum(found["report"]["accepted_tokens"].values()) == found["accepted_tokens"]
+    assert sum(found["report"]["draft_tokens"].values()) == found["draft_tokens"]
+
+
 def test_the_targets_own_layer_drafts_beside_lookup(tmp_path: Path) -> None:
     texts = tmp_path / "texts.json"
     asked = prophet(texts) | {"drafter": {"method": "mtp"}}

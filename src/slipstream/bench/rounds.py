@@ -174,8 +174,9 @@ class Bench:
         """Return what is kept of a round. Times are the arm's own: without those in which it was stopped."""
         server = self._servers[arm]
         server.require_answers(result["errors"])
-        steps = server.steps.new()
         starts, ttfts, latencies = result["start_times"], result["ttfts"], result["latencies"]
+        # With asynchronous scheduling a last step of the round before, which wrote nothing, ends in this one.
+        steps = [step for step in server.steps.new() if step.begun >= min(starts)]
         return {
             "seconds": own.between(min(starts), min(starts) + result["duration"]),
             "tokens": result["total_output_tokens"],

@@ -24,6 +24,8 @@ class Drafted:
     """Expected of its tokens, by request."""
     is_probe: bool = False
     """It drafted to see whether it is right now."""
+    only_beside_offers: bool = False
+    """Its tokens are verified where an offer turns out to be wrong, for requests without an offer never."""
 
     def cut(self, most: Mapping[str, int]) -> "Drafted":
         """Return what is left if these requests have at most so many tokens verified, and others none."""
@@ -36,7 +38,7 @@ class Drafted:
         more from the drafter than they bring are removed."""
         if not self.survival and not under_way:
             return {request: offer.survival for request, offer in offers.items()}
-        combined = dict(self.survival)
+        combined = {} if self.only_beside_offers else dict(self.survival)
         for request, offer in list(offers.items()):
             skipped = under_way.get(request, 0)
             ours, theirs = offer.survival[skipped:], self.survival.get(request, ())

@@ -253,7 +253,7 @@ CONTRACT: Mapping[str, tuple[Reliance, ...]] = {
         Reliance(
             "vllm.v1.worker.gpu.spec_decode.ngram.speculator:NgramGPUSpeculator",
             has=("propose",),
-            sets=("num_speculative_steps", "max_num_reqs", "device"),
+            sets=("drafts",),
         ),
         Reliance(
             "vllm.v1.worker.gpu.spec_decode.standalone_ar.speculator:StandaloneARSpeculator.propose",

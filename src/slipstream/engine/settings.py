@@ -28,6 +28,9 @@ class Settings:
     """The free proposers and their options."""
     drafter: str = ""
     """The drafter's method, if it is composed with others."""
+    device_lookup: str = ""
+    """Without a drafter on the V2 model runner: vLLM's method that looks up, in the workers, what follows the
+    text where a draft of the free proposers was wrong about the step under way."""
     drafter_folder: str = ""
     """The checkpoint of a drafter that vLLM does not load (`HiddenStateDrafter`)."""
     plans: bool = False

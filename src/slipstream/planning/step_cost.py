@@ -145,7 +145,8 @@ class StepCost:
         self.speed = 0.0
         """Logarithm of how much slower the machine is than when the profile was made."""
         self.steps = 0
-        self._hung = [0, 0]  # in a row, of steps without drafts and of steps with drafts
+        self._outliers = [0, 0]
+        """In a row, of steps without drafts and of steps with drafts; steps too short count below 0."""
         self._fine: dict[Kind, _Factors] = {}
         self._coarse: dict[tuple[int, bool], _Factors] = {}
         """By requests, and whether there are prompts: for kinds not seen yet."""
@@ -179,7 +180,8 @@ class StepCost:
         return fine, self._coarse.setdefault((kind.requests, step.prefill > 0), {})
 
     def learn(self, step: Step, seconds: float) -> bool:
-        """Learn from a step's latency. Return False if it hung and was left out."""
+        """Learn from a step's latency. Return False if it was left out: it hung, or seemed to take next to no
+        time, as one does whose output is read late because the process hung meanwhile."""
         if not (math.isfinite(seconds) and seconds > 0):
             return False
         place = on_scale(step.drafts)
@@ -188,12 +190,10 @@ class StepCost:
         if self.steps == 0:  # the profile leaves out what vLLM does around the pass
             self.speed = real
         surprise = real - self.speed - _factor(fine, coarse, place)
-        drafted = step.drafts > 0
-        self._hung[drafted] = self._hung[drafted] + 1 if surprise > THRESHOLDS.hang_factor else 0
-        if 0 < self._hung[drafted] < THRESHOLDS.hangs_in_a_row:
+        if self._is_outlier(step.drafts > 0, surprise):
             return False
         self.steps += 1
-        if surprise < -THRESHOLDS.hang_factor:  # no step is so much too fast by accident
+        if surprise < -THRESHOLDS.hang_factor:  # what was believed before is wrong
             self.speed += surprise
             surprise = 0.0
         self.speed += THRESHOLDS.speed_rate * _bounded(surprise)
@@ -201,6 +201,18 @@ class StepCost:
             factor = factors.setdefault(place, _Factor())
             factor.learn(real - self.speed - factor.value)
         return True
+
+    def _is_outlier(self, drafted: bool, surprise: float) -> bool:
+        """Return whether a step took too long or too short, and not so many before it did so in a row."""
+        if abs(surprise) <= THRESHOLDS.hang_factor:
+            self._outliers[drafted] = 0
+            return False
+        before = self._outliers[drafted]
+        if surprise > 0:
+            self._outliers[drafted] = max(before, 0) + 1
+        else:
+            self._outliers[drafted] = min(before, 0) - 1
+        return abs(self._outliers[drafted]) < THRESHOLDS.hangs_in_a_row
 
     def steps_seen(self, step: Step) -> int:
         """Return how many steps of this kind were measured."""

@@ -105,8 +105,8 @@ class Thresholds:
     prior_weight: float = 1e-9
     """Steps that a number of drafts never seen is worth beside one that was: nearly none."""
     hang_factor: float = math.log(3)
-    """A step of three times its expected time hung, and says nothing of its kind. Doubled (nine times): hung
-    steps are learnt from."""
+    """A step of three times its expected time hung, and says nothing of its kind; nor does one of a third of
+    it. Doubled (nine times): hung steps are learnt from."""
     hangs_in_a_row: int = 3
     """So many in a row are no accident: they are learnt from after all."""
     hang_memory: int = 200

@@ -47,3 +47,10 @@ def test_a_drafter_that_is_tried_out_has_tokens_verified() -> None:
     tried = Drafted("draft_model", 1, 0.01, {"a": [0.1], "b": [0.1]}, is_probe=True)
     assert tried.probe({"a": 0}, {}, 4) == {"a": 1, "b": 1}
     assert DRAFTED.probe({"a": 0}, {}, 4) == {"a": 0}
+
+
+def test_a_lookup_stands_in_for_offers_only() -> None:
+    lookup = Drafted("ngram_gpu", 2, 0.0, {"a": [0.3, 0.2], "b": [0.3, 0.2]}, only_beside_offers=True)
+    offers = {"a": Offer("suffix", [1, 2, 3], [0.9, 0.8, 0.7])}
+    combined = lookup.combine(offers, {"a": 1, "b": 1})
+    assert combined == {"a": pytest.approx([0.8 + 0.1 * 0.3, 0.7 + 0.1 * 0.2])}

@@ -52,7 +52,10 @@ def test_auto_is_free_proposers_and_a_planner() -> None:
 def test_on_the_v2_runner_drafts_are_made_a_step_ahead(tmp_path: Path) -> None:
     v2 = Deployment("m", v2=True)
     made = engine_arguments(choose(read_speculation({})[0], v2, None), "cuda")
-    assert made["speculative_config"]["method"] == "ngram_gpu", "it keeps room for the drafts"
+    config = made["speculative_config"]
+    assert config["method"] == "ngram_gpu", "it keeps room for the drafts, and stands in where they are wrong"
+    assert (config["prompt_lookup_min"], config["prompt_lookup_max"]) == (2, 5)
+    assert Settings.of(SimpleNamespace(additional_config=made["additional_config"])).device_lookup
     assert (made["scheduler_cls"], made["async_scheduling"]) == (ASYNC_SCHEDULER, True)
     assert made["worker_cls"] == GPU_WORKER
     sampled = {"vllm": {"draft_sample_method": "probabilistic"}}

@@ -195,6 +195,28 @@ def test_a_step_that_hangs_is_left_out_but_not_three_in_a_row() -> None:
     assert not cost.learn(Step(4), 5 * truth(Step(4))), "in a row means in a row"
 
 
+def test_a_step_that_seems_to_take_no_time_changes_nothing() -> None:
+    """Its output lay there while the process hung: the one before took too long by as much."""
+    cost = StepCost(PROFILE)
+    for _ in range(50):
+        cost.learn(Step(4), truth(Step(4)))
+    before = cost.seconds(Step(4)), cost.seconds(Step(4, 8))
+    assert not cost.learn(Step(4), 10 * truth(Step(4)))
+    assert not cost.learn(Step(4), truth(Step(4)) / 100)
+    assert (cost.seconds(Step(4)), cost.seconds(Step(4, 8))) == before
+    for _ in range(2):
+        assert not cost.learn(Step(4), truth(Step(4)) / 10)
+        assert not cost.learn(Step(4), 10 * truth(Step(4))), "in a row means in a row"
+
+
+def test_a_machine_that_became_much_faster_is_believed_the_third_time() -> None:
+    cost = StepCost(PROFILE)
+    for _ in range(50):
+        cost.learn(Step(4), truth(Step(4)))
+    assert [cost.learn(Step(4), truth(Step(4)) / 10) for _ in range(3)] == [False, False, True]
+    assert cost.seconds(Step(4)) == pytest.approx(truth(Step(4)) / 10, rel=0.05)
+
+
 def test_an_outlier_as_the_first_step_with_so_many_drafts() -> None:
     """Not quite three times too long, so it does not hang; what it is believed to cost keeps it from being
     tried again."""

@@ -66,8 +66,9 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
         super().__init__(*args, **kwargs)
         settings = Settings.of(self.vllm_config)
         self._device_drafter: DeviceDrafter | None = None
-        if settings.drafter:
-            self._device_drafter = DeviceDrafter(settings.drafter, self.num_spec_tokens)
+        if drafter := settings.drafter or settings.device_lookup:
+            is_lookup = not settings.drafter
+            self._device_drafter = DeviceDrafter(drafter, self.num_spec_tokens, is_lookup)
         self._drafter_plan = NO_PASSES
         """What the drafter drafts at the end of the step under way."""
         self._drafted_for: frozenset[str] = frozenset()
@@ -127,9 +128,11 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
             if request.request_id in self._drafted_for and not request.is_prefill_chunk
         ]  # fmt: skip
         survival = self._device_drafter.expected_survival(decoding, plan.passes)
-        policy = self._loop.policy
-        seconds = policy.drafter_cost.seconds(plan.passes) if isinstance(policy, Planner) else 0.0
-        return Drafted(self._device_drafter.name, plan.passes, seconds, survival, plan.is_probe)
+        policy, is_lookup = self._loop.policy, self._device_drafter.is_lookup
+        seconds = 0.0
+        if isinstance(policy, Planner) and not is_lookup:
+            seconds = policy.drafter_cost.seconds(plan.passes)
+        return Drafted(self._device_drafter.name, plan.passes, seconds, survival, plan.is_probe, is_lookup)
 
     def _update_after_schedule(self, scheduler_output: Any) -> None:
         if self._device_drafter is not None and scheduler_output.num_scheduled_tokens:
@@ -142,6 +145,9 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
         """Plan what the drafter drafts at the end of the step that is being scheduled."""
         assert self._loop is not None
         assert self._device_drafter is not None
+        if self._device_drafter.is_lookup:
+            paused = self._loop.policy.paused(self._loop.state.step)
+            return NO_PASSES if paused else DrafterPlan({}, int(self.num_spec_tokens))
         if self.parallel_config.data_parallel_size > 1 or not isinstance(self._loop.policy, Planner):
             # Engines that draft in step with each other must draft alike.
             return DrafterPlan({}, int(self.num_spec_tokens))

@@ -9,15 +9,19 @@ from slipstream.drafting.calibration import Calibration, Record
 from slipstream.drafting.tally import Tally
 from slipstream.engine.core.step_stats import prior_survival
 
+LOOKUP_SURVIVAL = 0.3  # of the first token of a lookup, before anything has been seen
+
 
 class DeviceDrafter:
     """Learns from how many of its tokens were accepted, for each request and for all."""
 
-    def __init__(self, name: str, max_tokens: int) -> None:
-        self.name = name
+    def __init__(self, name: str, max_tokens: int, is_lookup: bool = False) -> None:
+        """Take whether it is vLLM's lookup, which costs next to nothing: it runs at every step, and stands in
+        for offers that turn out to be wrong."""
+        self.name, self.is_lookup = name, is_lookup
         self.tally = Tally()
         self.calibration = Calibration()
-        self._prior = prior_survival(max_tokens)
+        self._prior = prior_survival(max_tokens, LOOKUP_SURVIVAL) if is_lookup else prior_survival(max_tokens)
         self._records: dict[str, Record] = {}
 
     def expected_survival(

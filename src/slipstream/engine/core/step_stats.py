@@ -14,9 +14,9 @@ logger = logging.getLogger("slipstream")
 SURVIVAL_PER_TOKEN = 0.7  # of a drafter, before anything has been seen
 
 
-def prior_survival(max_tokens: int) -> list[float]:
+def prior_survival(max_tokens: int, first: float = SURVIVAL_PER_TOKEN) -> list[float]:
     """Return what is believed of a drafter's tokens before anything has been seen."""
-    return [SURVIVAL_PER_TOKEN ** (j + 1) for j in range(max_tokens)]
+    return [first * SURVIVAL_PER_TOKEN**j for j in range(max_tokens)]
 
 
 class StepStats:

@@ -58,6 +58,7 @@ def settings(choice: ResolvedSpeculation, default_objective: str = "throughput")
     return Settings(
         free=choice.free,
         drafter=(choice.method or "") if choice.drafter else "",
+        device_lookup=ROOM_FOR_DRAFTS if _looks_up_on_device(choice) else "",
         drafter_folder=str(ours.folder) if ours else "",
         plans=choice.plans,
         max_requested_tokens=choice.max_requested_tokens,
@@ -80,12 +81,12 @@ def speculative_config(choice: ResolvedSpeculation) -> dict[str, Any] | None:
         }
     if choice.asynchronous and choice.drafter is None:
         # It reserves room for drafts, and with asynchronous scheduling vLLM takes no class of ours for that.
+        # Its own lookup stands in where ours turn out to be wrong.
         return {
             **choice.vllm,
             "method": ROOM_FOR_DRAFTS,
             "num_speculative_tokens": choice.num_draft_tokens,
-            "prompt_lookup_min": 2,
-            "prompt_lookup_max": 2,
+            **_lookup_lengths(choice),
             **_graphs(choice),
         }
     config: dict[str, Any] = {
@@ -107,6 +108,15 @@ def speculative_config(choice: ResolvedSpeculation) -> dict[str, Any] | None:
             "max_model_len": drafter.max_model_len,
         }
     return {key: value for key, value in config.items() if value is not None}
+
+
+def _looks_up_on_device(choice: ResolvedSpeculation) -> bool:
+    return choice.asynchronous and choice.drafter is None and "ngram" in choice.free
+
+
+def _lookup_lengths(choice: ResolvedSpeculation) -> dict[str, int]:
+    options = choice.free.get("ngram", {"min": 2, "max": 2})
+    return {"prompt_lookup_min": options["min"], "prompt_lookup_max": options["max"]}
 
 
 def _graphs(choice: ResolvedSpeculation) -> dict[str, Any]:

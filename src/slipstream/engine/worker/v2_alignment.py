@@ -162,13 +162,17 @@ def _certain_kernel(  # type: ignore[no-untyped-def]
     )
 
 
-def stop_proposing(speculator: Any) -> None:
-    """Let a speculator of vLLM's, which is there to reserve room for drafts, draft nothing."""
+def propose_if_asked(speculator: Any, ever: bool) -> None:
+    """Let vLLM's lookup, which is also there to reserve room for drafts, run where its drafts are asked for,
+    or never."""
 
-    def propose(input_batch: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
-        return drafts[: input_batch.num_reqs]
+    def propose_some(
+        input_batch: Any, *args: Any, num_speculative_tokens: int = 0, **kwargs: Any
+    ) -> torch.Tensor:
+        if not ever or not num_speculative_tokens:
+            drafts: torch.Tensor = speculator.drafts[: input_batch.num_reqs]
+            return drafts
+        return propose(input_batch, *args, num_speculative_tokens=num_speculative_tokens, **kwargs)
 
-    drafts = torch.zeros(
-        speculator.max_num_reqs, speculator.num_speculative_steps, dtype=torch.int64, device=speculator.device
-    )
-    speculator.propose = propose
+    propose = speculator.propose
+    speculator.propose = propose_some

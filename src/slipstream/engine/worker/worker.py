@@ -34,12 +34,12 @@ class _Drafts:
             limit_draft_passes(self.model_runner)
             settings = Settings.of(self.vllm_config)
             if settings.composes:
-                from slipstream.engine.worker.v2_alignment import AlignedDrafting, stop_proposing
+                from slipstream.engine.worker.v2_alignment import AlignedDrafting, propose_if_asked
 
                 extend(self.model_runner, AlignedDrafting)
                 self._aligns = True
                 if not settings.drafter:
-                    stop_proposing(self.model_runner.speculator)
+                    propose_if_asked(self.model_runner.speculator, ever=bool(settings.device_lookup))
             return
         drafts = (OnDemandDrafting,) if Settings.of(self.vllm_config).drafter else ()
         seeds = (RestoreDiscardedRng,) if self.device.type == "cpu" else ()
