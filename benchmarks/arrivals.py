@@ -1,11 +1,12 @@
-"""Requests that come one after the other: how long they wait for their first token, against bare vLLM.
+"""Requests that come one after the other, against bare vLLM: first tokens, time per token, whole answers.
 
     python benchmarks/arrivals.py MODEL --dtype float32 --workload edit --rate 0.8 --out FILE
+    python benchmarks/arrivals.py MODEL --rate 0.5 --rate 1 --rate 2 --arms bare,throughput,fixed:5 --out FILE
 
 They come at the same times in all arms (Poisson), however soon others are done: in a closed loop an arm that
 is faster is sent more prompts a second. The arms take turns (`turns.py`), and the times are by each one's own
-clock. Counted are requests that join others which are being written, in every arm: they wait for the step
-under way.
+clock. First tokens are those of requests that join others which are being written, in every arm: these wait
+for the step under way. Time per token (TPOT) is of each answer after its first token, by its tokens.
 """
 
 import argparse
@@ -27,6 +28,7 @@ ARMS: dict[str, Any] = {
     "throughput": {"objective": "throughput"},
     "latency": {"objective": "latency"},
     "fixed:3": "fixed:3",
+    "fixed:5": "fixed:5",
 }
 
 
@@ -80,11 +82,13 @@ def summary(runs: list[dict[str, Any]], first: str) -> dict[str, Any]:
             "ttft_p50": float(np.percentile(np.concatenate(joined), 50)),
             "ttft_p95": float(np.percentile(np.concatenate(joined), 95)),
             "requests": sum(map(len, joined)),
+            "tpot_p50": float(np.percentile(np.concatenate([_tpot(run, name) for run in runs]), 50)),
+            "tpot_p95": float(np.percentile(np.concatenate([_tpot(run, name) for run in runs]), 95)),
         }
         if name == first:
             continue
         for what, of in (("p50", 50), ("p95", 95)):
-            for which, times in (("ttft", _joined), ("ttft_of_all", _all)):
+            for which, times in (("ttft", _joined), ("ttft_of_all", _all), ("tpot", _tpot)):
                 told[name][f"{which}_{what}_over_{first}"] = interval_of(
                     [
                         np.percentile(times(run, name), of) / np.percentile(times(run, first), of)
@@ -100,6 +104,16 @@ def summary(runs: list[dict[str, Any]], first: str) -> dict[str, Any]:
 def _all(run: dict[str, Any], name: str) -> list[float]:
     times: list[float] = run[name]["ttft"]
     return times
+
+
+def _tpot(run: dict[str, Any], name: str) -> list[float]:
+    """Return the seconds per token after the first, of each answer that has more than one."""
+    found = run[name]
+    return [
+        (last - first) / (tokens - 1)
+        for first, last, tokens in zip(found["ttft"], found["latency"], found["tokens"], strict=True)
+        if tokens > 1
+    ]
 
 
 def _joined(run: dict[str, Any], name: str) -> list[float]:
@@ -130,6 +144,7 @@ def engine(name: str, model: str, dtype: str) -> None:
         first: dict[int, float] = {}
         last: dict[int, float] = {}
         joined: dict[int, bool] = {}
+        written: dict[int, int] = {}
         waiting = deque(range(len(asked)))
         turns.wait()
         begun = turns.now()
@@ -152,12 +167,14 @@ def engine(name: str, model: str, dtype: str) -> None:
                 first.setdefault(number, now)
                 if output.finished:
                     last[number] = now
+                    written[number] = len(output.outputs[0].token_ids)
         numbers = range(len(asked))
         tell(
             {
                 "ttft": [round(first[number] - asked[number][0], 4) for number in numbers],
                 "latency": [round(last[number] - asked[number][0], 4) for number in numbers],
                 "joined": [joined[number] for number in numbers],
+                "tokens": [written[number] for number in numbers],
                 "seconds": round(turns.now() - begun, 3),
             }
         )

@@ -83,6 +83,19 @@ def eagle3_head(target: Path) -> Path:
     return _built(f"{target.name}-eagle3-head", lambda folder: _write_eagle3_head(folder, target))
 
 
+def dflash_head(target: Path) -> Path:
+    """Return a random DFlash head (one Qwen3 layer, whose attention is not causal) for a target with two
+    layers or more: it drafts all its tokens in one pass."""
+    return _built(f"{target.name}-dflash-head", lambda folder: _write_dflash_head(folder, target))
+
+
+def dspark_head(target: Path) -> Path:
+    """Return a random DSpark head: as a DFlash head, but each token is chosen by the one before it too."""
+    return _built(
+        f"{target.name}-dspark-head", lambda folder: _write_dflash_head(folder, target, markov_rank=16)
+    )
+
+
 def mlp_speculator(target: Path | None = None, tied: bool = False) -> Path:
     """Return a random MLP speculator in IBM's layout for SmolLM2 (or another target): untied, or tied and
     with `scale_input`."""
@@ -328,6 +341,34 @@ def _write_eagle3_head(folder: Path, target: Path) -> None:
     config.architectures = ["LlamaForCausalLMEagle3"]
     config.draft_vocab_size = config.vocab_size
     config.eagle_config = {"eagle_aux_hidden_state_layer_ids": layers_read}
+    config.save_pretrained(folder)
+
+
+def _write_dflash_head(folder: Path, target: Path, markov_rank: int = 0) -> None:
+    import torch
+    from safetensors.torch import save_file
+    from transformers import AutoConfig, Qwen3Config, Qwen3ForCausalLM
+
+    torch.manual_seed(0)
+    of_target = AutoConfig.from_pretrained(target)
+    settings = {**TINY, "num_hidden_layers": 1, "head_dim": TINY["hidden_size"] // 4}
+    config = Qwen3Config(vocab_size=of_target.vocab_size, **settings, tie_word_embeddings=False)
+    hidden, layers_read = config.hidden_size, [0, 1]
+    layer = Qwen3ForCausalLM(config).model.layers[0]
+    weights = {f"layers.0.{name}": tensor for name, tensor in layer.state_dict().items()}
+    weights["hidden_norm.weight"] = torch.ones(hidden)
+    weights["norm.weight"] = torch.ones(hidden)
+    weights["fc.weight"] = torch.randn(hidden, len(layers_read) * hidden) * 0.05
+    weights["lm_head.weight"] = torch.randn(config.vocab_size, hidden) * 0.05
+    config.architectures = ["DFlashDraftModel"]
+    if markov_rank:
+        config.architectures = ["Qwen3DSparkModel"]
+        config.markov_rank, config.markov_head_type = markov_rank, "vanilla"
+        weights["markov_head.markov_w1.weight"] = torch.randn(config.vocab_size, markov_rank)
+        weights["markov_head.markov_w2.weight"] = torch.randn(config.vocab_size, markov_rank)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    config.block_size = 8
+    config.dflash_config = {"target_layer_ids": layers_read, "mask_token_id": config.vocab_size - 1}
     config.save_pretrained(folder)
 
 

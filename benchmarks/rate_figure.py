@@ -1,0 +1,35 @@
+"""Draw what arms take for whole answers relative to bare vLLM, by the rate at which requests come.
+
+python benchmarks/rate_figure.py results/rates.json ../docs/rates.svg
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from figure import write_figure
+
+from slipstream.reporting.charts import Point, Series, line_chart
+
+NAMES = {"throughput": "auto", "fixed:3": "fixed K=3", "fixed:5": "fixed K=5"}
+
+
+def main() -> None:
+    source, target = map(Path, sys.argv[1:])
+    cells = json.loads(source.read_text())["cells"]
+    arms = [name for name in cells[0]["arms"] if name != "bare"]
+    series = []
+    for number, arm in enumerate(arms):
+        points = []
+        for place, cell in enumerate(cells):
+            ratio = cell["arms"][arm]["end_to_end_over_bare"]
+            points.append(Point(place, ratio["value"], ratio["low"], ratio["high"]))
+        series.append(Series(NAMES[arm], number + 1, points))
+    title = "Time of whole answers, bare vLLM = 1"
+    labels = [f"{cell['rate']:g}" for cell in cells]
+    chart = line_chart(title, labels, series, x_title="requests a second", reference=1.0)
+    write_figure(target, chart, f"{title} ({cells[0]['workload']})", series, 60)
+
+
+if __name__ == "__main__":
+    main()
