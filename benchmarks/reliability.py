@@ -5,8 +5,9 @@
 
 Meanwhile requests whose greedy text is known (the server's own without speculation, float32) are asked again
 and again, and compared. The soak has a small KV cache, so that requests are preempted, clients that cancel or
-hang up, and a proposer that fails in one call of ten (`FaultyNgram` of the tests): after 20 faults it is left
-out for 1,000 steps, and longer each time.
+hang up, and of the tests' faults (`tests/engine/planted.py`): a proposer that fails in one call of ten, one
+that takes half a second in one call of a hundred, and a drafter that fails in one call of ten and dies some
+minutes later. After 20 faults a proposer is left out for 1,000 steps, and longer each time.
 """
 
 import argparse
@@ -31,6 +32,7 @@ from scipy.stats import linregress
 from slipstream.reporting.run_metadata import about_this_run
 from slipstream.serving.arms import Arm
 from slipstream.serving.servers import Server, ServerError, running
+from slipstream.testing import models
 
 AT_ONCE = 8
 KNOWN_TOKENS = 24
@@ -335,13 +337,15 @@ def main() -> None:
     options = parser.parse_args()
     speculate: Any = {"ngram": {}, "suffix": {"share": "salt"}}
     if options.what == "soak":
-        speculate["plugins"] = {"engine.planted.FaultyNgram": {}}
+        speculate["plugins"] = {"engine.planted.FaultyNgram": {}, "engine.planted.StallingNgram": {}}
+        speculate["drafter"] = str(models.drafter())
     path = [str(Path(__file__).parents[1] / "tests"), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {"VLLM_API_KEY": KEY, "PYTHONPATH": os.pathsep.join(path)}
     arm = Arm("auto", json.dumps(speculate), environment)
     flags = [*FLAGS, "--served-model-name", "m"]
     if options.what == "soak":
         flags += ["--kv-cache-memory-bytes", str(128 << 20), "--max-num-seqs", "16"]
+        flags += ["--worker-cls", "engine.planted.DyingDrafterWorker"]
     with running(options.model, [arm], flags, options.out / "servers", timed=False) as servers:
         server = servers["auto"]
         work = attack(server, options.count) if options.what == "hostile" else soak(server, options.minutes)

@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import time
 from pathlib import Path
 from typing import Any
 
@@ -116,21 +117,45 @@ class FaultyNgram(NgramProposer):
         return drafts
 
 
+class StallingNgram(NgramProposer):
+    """N-gram lookup that takes half a second in one call of a hundred."""
+
+    name = "stalling"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._calls = 0
+
+    def propose(self, wanted: Any) -> Any:
+        self._calls += 1
+        if self._calls % 100 == 0:
+            time.sleep(0.5)
+        return super().propose(wanted)
+
+
 class FaultyDrafterWorker(CPUWorker):
-    """The drafter fails in one call out of ten."""
+    """The drafter fails in one call out of ten, and from call `dies_after` on in each."""
+
+    dies_after = math.inf
 
     def init_device(self) -> None:
         super().init_device()
         random = np.random.default_rng(0)
         runner: Any = self.model_runner
-        draft = runner.draft
+        draft, calls = runner.draft, itertools.count()
 
         def sometimes(wanted: Any) -> Any:
-            if wanted and random.random() < 0.1:
+            if wanted and (next(calls) >= self.dies_after or random.random() < 0.1):
                 raise RuntimeError("planted")
             return draft(wanted)
 
         runner.draft = sometimes
+
+
+class DyingDrafterWorker(FaultyDrafterWorker):
+    """And dies for good, some minutes into a soak."""
+
+    dies_after = 2_000
 
 
 class SkippingWorker(CPUWorker):
