@@ -338,7 +338,7 @@ def main() -> None:
     speculate: Any = {"ngram": {}, "suffix": {"share": "salt"}}
     if options.what == "soak":
         speculate["plugins"] = {"engine.planted.FaultyNgram": {}, "engine.planted.StallingNgram": {}}
-        speculate["drafter"] = str(models.drafter())
+        speculate["drafter"] = {"model": str(models.drafter())}
     path = [str(Path(__file__).parents[1] / "tests"), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {"VLLM_API_KEY": KEY, "PYTHONPATH": os.pathsep.join(path)}
     arm = Arm("auto", json.dumps(speculate), environment)
