@@ -29,12 +29,44 @@ if __name__ == "__main__":
     }))
 """
 
+ASYNC_PROGRAM = """
+import asyncio, json, sys
+from prometheus_client import REGISTRY
+from vllm import AsyncEngineArgs, SamplingParams
+from vllm.v1.engine.async_llm import AsyncLLM
 
-def run(model: str, environ: dict[str, str], **arguments: Any) -> tuple[dict[str, Any], str]:
-    """Return what a plain `vllm.LLM` did in a process of its own, and what it logged."""
+async def write(engine, number, prompt):
+    sampling = SamplingParams(temperature=0, max_tokens=32, ignore_eos=True)
+    async for output in engine.generate(prompt, sampling, str(number)):
+        tokens = list(output.outputs[0].token_ids)
+    return tokens
+
+async def main():
+    asked = json.loads(sys.argv[1])
+    engine = AsyncLLM.from_engine_args(AsyncEngineArgs(
+        dtype="float32", enforce_eager=True, max_model_len=256, max_num_seqs=8,
+        kv_cache_memory_bytes=64 * 1024**2, **asked))
+    prompts = ["one two one two one", "a b c a b c a"]
+    texts = await asyncio.gather(*(write(engine, *numbered) for numbered in enumerate(prompts)))
+    samples = [sample for metric in REGISTRY.collect() for sample in metric.samples]
+    print("RESULT " + json.dumps({
+        "texts": texts,
+        "accepted": sum(s.value for s in samples if s.name == "vllm:spec_decode_num_accepted_tokens_total"),
+    }))
+    engine.shutdown()
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
+
+
+def run(
+    model: str, environ: dict[str, str], program: str = PROGRAM, **arguments: Any
+) -> tuple[dict[str, Any], str]:
+    """Return what plain vLLM did in a process of its own, and what it logged."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SLIPSTREAM")}
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, json.dumps({"model": model, **arguments})],
+        [sys.executable, "-c", program, json.dumps({"model": model, **arguments})],
         env=environment | environ,
         capture_output=True,
         text=True,
@@ -66,6 +98,13 @@ def test_it_speculates_and_writes_the_same(tiny_llama: str, bare: dict[str, Any]
     assert found["texts"] == bare["texts"]
     assert found["accepted"] > 0
     assert found["settings"]["objective"] == "makespan"
+
+
+def test_an_async_engine_speculates_and_writes_the_same(tiny_llama: str, bare: dict[str, Any]) -> None:
+    found, log = run(tiny_llama, {"SLIPSTREAM": "fixed:3"}, ASYNC_PROGRAM)
+    assert found, log[-3000:]
+    assert found["texts"] == bare["texts"]
+    assert found["accepted"] > 0
 
 
 def test_what_does_not_fit_is_bare_vllm_and_one_warning(tiny_llama: str, bare: dict[str, Any]) -> None:
