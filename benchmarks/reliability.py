@@ -342,9 +342,10 @@ def main() -> None:
     path = [str(Path(__file__).parents[1] / "tests"), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {"VLLM_API_KEY": KEY, "PYTHONPATH": os.pathsep.join(path)}
     arm = Arm("auto", json.dumps(speculate), environment)
-    flags = [*FLAGS, "--served-model-name", "m"]
+    memory = 192 if options.what == "soak" else 1024
+    flags = [*FLAGS, "--served-model-name", "m", "--kv-cache-memory-bytes", str(memory << 20)]
     if options.what == "soak":
-        flags += ["--kv-cache-memory-bytes", str(128 << 20), "--max-num-seqs", "16"]
+        flags += ["--max-num-seqs", "16"]
         flags += ["--worker-cls", "engine.planted.DyingDrafterWorker"]
     with running(options.model, [arm], flags, options.out / "servers", timed=False) as servers:
         server = servers["auto"]
