@@ -55,8 +55,7 @@ def locked(lock: str) -> list[str]:
 
 
 def licences_of(package: str) -> set[str]:
-    """Return the licences in its metadata: the SPDX expression, or the classifiers, or else the first line of the
-    field for anything."""
+    """Return the licences in its metadata: of the SPDX expression, or the classifiers, or the older field."""
     content = metadata.metadata(package)
     classifiers = {
         text.rpartition(" :: ")[2] for text in content.get_all("Classifier", []) if "License ::" in text
