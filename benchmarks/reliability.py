@@ -2,11 +2,14 @@
 
     python benchmarks/reliability.py hostile MODEL --count 10000 --out FOLDER
     python benchmarks/reliability.py soak MODEL --minutes 30 --out FOLDER
+    python benchmarks/reliability.py openapi MODEL --examples 50 --out FOLDER
 
 Meanwhile requests whose greedy text is known (the server's own without speculation, float32) are asked again
 and again, and compared. The soak has a small KV cache, so that requests are preempted, clients that cancel or
 hang up, and a proposer that fails in one call of ten (`FaultyNgram` of the tests): after 20 faults it is left
-out for 1,000 steps, and longer each time.
+out for 1,000 steps, and longer each time. `openapi` sends what Schemathesis (4.32, from an environment of its
+own) makes of the server's OpenAPI schema. What fails is sent to a server without speculation too: only what that
+one answers in another way is Slipstream's doing. Answers have 24 tokens there at most.
 """
 
 import argparse
@@ -15,6 +18,7 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import sys
 import time
 from collections import Counter, defaultdict
@@ -25,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import openapi
 import psutil
 from scipy.stats import linregress
 
@@ -276,6 +281,44 @@ async def soak(server: Server, minutes: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
+async def try_openapi(
+    server: Server, bare: Server, schemathesis: str, examples: int, folder: Path
+) -> dict[str, Any]:
+    """Send what Schemathesis makes of the server's schema, and known requests between; repeat what failed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    report, log = folder / "report.ndjson", folder / "log.txt"
+    command = openapi.command(schemathesis, server.url, KEY, examples, report)
+    async with client_of(server) as client:
+        known = KnownTexts(client)
+        await known.learn()
+        with log.open("w") as output:
+            process = await asyncio.create_subprocess_exec(*command, cwd=folder, stdout=output, stderr=output)
+        ended = asyncio.create_task(process.wait())
+        while not ended.done():
+            await known.check()
+    lines = report.read_text(encoding="utf-8").splitlines() if report.exists() else []
+    events = [json.loads(line) for line in lines]
+    sent = list(openapi.read_sent(events, server.url))
+    if not sent:
+        raise SystemExit(f"Schemathesis sent nothing; its output is in {log}")
+    answered: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for request in sent:
+        answered[request.operation][request.answer.split()[0]] += 1
+    failed = [request for request in sent if request.failed]
+    only_ours = await openapi.fails_only_here(failed, server.url, bare.url)
+    return {
+        "schemathesis": events[0]["Initialize"]["schemathesis_version"],
+        "checks": openapi.CHECKS, "left out": openapi.ALTERING,
+        "stopped": [event["EngineFinished"]["stop_reason"] for event in events if "EngineFinished" in event],
+        "requests": len(sent), "answered": answered, "errors": openapi.errors_of(events),
+        "failed": Counter(check for request in failed for check in request.failed),
+        "fail on bare vLLM too": len(failed) - len(only_ours), "fail only here": only_ours,
+        "known texts": known.as_dict(),
+        "up": is_up(server),
+        "open without the key": await openapi.open_operations(server.url) if is_up(server) else None,
+    }  # fmt: skip
+
+
 def a_request(chance: random.Random) -> dict[str, Any]:
     words = chance.choices(
         ("red", "green", "blue", "one", "two", "the", "of", "stone"), k=chance.randrange(4, 200)
@@ -327,24 +370,40 @@ def counters(metrics: str) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=("hostile", "soak"))
+    parser.add_argument("what", choices=("hostile", "soak", "openapi"))
     parser.add_argument("model")
     parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--examples", type=int, default=50, help="for each operation")
+    parser.add_argument("--schemathesis", default=shutil.which("schemathesis"), help="its executable")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
+    if options.what == "openapi" and not options.schemathesis:
+        parser.error("schemathesis is not on the PATH: give its executable by --schemathesis")
     speculate: Any = {"ngram": {}, "suffix": {"share": "salt"}}
     if options.what == "soak":
         speculate["plugins"] = {"engine.planted.FaultyNgram": {}}
     path = [str(Path(__file__).parents[1] / "tests"), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {"VLLM_API_KEY": KEY, "PYTHONPATH": os.pathsep.join(path)}
-    arm = Arm("auto", json.dumps(speculate), environment)
     flags = [*FLAGS, "--served-model-name", "m"]
     if options.what == "soak":
         flags += ["--kv-cache-memory-bytes", str(128 << 20), "--max-num-seqs", "16"]
-    with running(options.model, [arm], flags, options.out / "servers", timed=False) as servers:
+    if options.what == "openapi":
+        environment["VLLM_MAX_N_SEQUENCES"] = "8"
+        flags += ["--override-generation-config", json.dumps({"max_new_tokens": KNOWN_TOKENS})]
+    arms = [Arm("auto", json.dumps(speculate), environment)]
+    if options.what == "openapi":
+        arms.append(Arm("bare", environment=environment))
+    with running(options.model, arms, flags, options.out / "servers", timed=False) as servers:
         server = servers["auto"]
-        work = attack(server, options.count) if options.what == "hostile" else soak(server, options.minutes)
+        match options.what:
+            case "hostile":
+                work = attack(server, options.count)
+            case "soak":
+                work = soak(server, options.minutes)
+            case _:
+                folder = (options.out / "schemathesis").resolve()
+                work = try_openapi(server, servers["bare"], options.schemathesis, options.examples, folder)
         found = asyncio.run(work)
     found = {"about": about_this_run(), **found}
     (options.out / f"{options.what}.json").write_text(json.dumps(found, indent=1) + "\n")
