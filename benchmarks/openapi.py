@@ -13,8 +13,8 @@ import httpx
 # Left out of Schemathesis' checks are:
 # - status_code_conformance: vLLM answers 404 and 501 where its schema does not list them;
 # - response_headers_conformance, missing_required_header, ignored_auth: it lists no headers and no key;
-# - negative_data_rejection, positive_data_acceptance: vLLM converts values of a wrong type, ignores fields that
-#   it does not know, and refuses some values that its schema allows (`n: 0`);
+# - negative_data_rejection, positive_data_acceptance: vLLM converts values of a wrong type, ignores fields it
+#   does not know, and refuses some values that its schema allows (`n: 0`);
 # - unsupported_method, allow_header_conformance: they look at the cases of a phase that has no bound;
 # - those that look at sequences of requests: the schema links no operations.
 CHECKS = ("not_a_server_error", "content_type_conformance", "response_schema_conformance")
@@ -28,7 +28,7 @@ SHOWN_BYTES = 1000
 NO_ANSWER = "no answer"
 
 
-def command(executable: str, url: str, key: str, examples: int, report: Path) -> list[str]:
+def command(executable: Path, url: str, key: str, examples: int, report: Path) -> list[str]:
     """Return the command that tries each operation of the server `examples` times."""
     options = {
         "header": f"Authorization: Bearer {key}",
@@ -46,7 +46,7 @@ def command(executable: str, url: str, key: str, examples: int, report: Path) ->
     }
     given = [text for name, value in options.items() for text in (f"--{name}", str(value))]
     return [
-        executable,
+        str(executable),
         "run",
         f"{url}/openapi.json",
         "--continue-on-failure",
@@ -84,11 +84,12 @@ def read_sent(events: Iterable[dict[str, Any]], url: str) -> Iterator[Sent]:
         recorder = event.get("ScenarioFinished", {}).get("recorder", {})
         for case, interaction in recorder.get("interactions", {}).items():
             request, response = interaction["request"], interaction.get("response")
-            answer = NO_ANSWER
+            checks = recorder.get("checks", {}).get(case, [])
+            answer, failed = NO_ANSWER, [NO_ANSWER]
             if response:
                 media_type = response["headers"].get("content-type", [""])[0]
                 answer = kind_of(response["status_code"], media_type, decoded(response.get("content")))
-            checks = recorder.get("checks", {}).get(case, [])
+                failed = [check["name"] for check in checks if check["status"] == "failure"]
             yield Sent(
                 operation=recorder["label"],
                 method=request["method"],
@@ -100,8 +101,7 @@ def read_sent(events: Iterable[dict[str, Any]], url: str) -> Iterator[Sent]:
                 ],
                 body=decoded(request.get("body")),
                 answer=answer,
-                failed=[check["name"] for check in checks if check["status"] == "failure"]
-                or [NO_ANSWER] * (response is None),
+                failed=failed,
             )
 
 

@@ -8,8 +8,8 @@ Meanwhile requests whose greedy text is known (the server's own without speculat
 and again, and compared. The soak has a small KV cache, so that requests are preempted, clients that cancel or
 hang up, and a proposer that fails in one call of ten (`FaultyNgram` of the tests): after 20 faults it is left
 out for 1,000 steps, and longer each time. `openapi` sends what Schemathesis (4.32, from an environment of its
-own) makes of the server's OpenAPI schema. What fails is sent to a server without speculation too: only what that
-one answers in another way is Slipstream's doing. Answers have 24 tokens there at most.
+own) makes of the server's OpenAPI schema, with answers of 24 tokens at most. What fails is sent to a server
+without speculation too: only what that one answers in another way is Slipstream's doing.
 """
 
 import argparse
@@ -282,12 +282,12 @@ async def soak(server: Server, minutes: float) -> dict[str, Any]:
 
 
 async def try_openapi(
-    server: Server, bare: Server, schemathesis: str, examples: int, folder: Path
+    server: Server, bare: Server, schemathesis: Path, examples: int, folder: Path
 ) -> dict[str, Any]:
     """Send what Schemathesis makes of the server's schema, and known requests between; repeat what failed."""
     folder.mkdir(parents=True, exist_ok=True)
     report, log = folder / "report.ndjson", folder / "log.txt"
-    command = openapi.command(schemathesis, server.url, KEY, examples, report)
+    command = openapi.command(schemathesis.absolute(), server.url, KEY, examples, report)
     async with client_of(server) as client:
         known = KnownTexts(client)
         await known.learn()
@@ -375,7 +375,9 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--examples", type=int, default=50, help="for each operation")
-    parser.add_argument("--schemathesis", default=shutil.which("schemathesis"), help="its executable")
+    parser.add_argument(
+        "--schemathesis", type=Path, default=shutil.which("schemathesis"), help="its executable"
+    )
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     if options.what == "openapi" and not options.schemathesis:
