@@ -60,9 +60,9 @@ def licences_of(package: str) -> set[str]:
     classifiers = {
         text.rpartition(" :: ")[2] for text in content.get_all("Classifier", []) if "License ::" in text
     }
-    field = (content.get("License") or "").strip().partition("\n")[0].strip()
-    if expression := content.get("License-Expression"):
-        return parts_of(expression)
+    field = "".join(content.get_all("License") or []).strip().partition("\n")[0]
+    if expressions := content.get_all("License-Expression"):
+        return parts_of(expressions[0])
     return classifiers - {"OSI Approved", "DFSG approved"} or parts_of(field) or {NONE}
 
 

@@ -3,8 +3,13 @@
 import asyncio
 import base64
 import importlib.util
+import json
+import shutil
+import subprocess
 from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -107,3 +112,63 @@ def test_open_operations(openapi: ModuleType, monkeypatch: pytest.MonkeyPatch) -
     client = partial(httpx.AsyncClient, transport=httpx.MockTransport(answer))
     monkeypatch.setattr(openapi, "httpx", SimpleNamespace(**{**vars(httpx), "AsyncClient": client}))
     assert asyncio.run(openapi.open_operations(OURS)) == ["GET /health", "POST /health"]
+
+
+class Broken(BaseHTTPRequestHandler):
+    """Fails at every POST, and wants a key for both."""
+
+    def do_GET(self) -> None:
+        answers = {"200": {"description": "", "content": {"application/json": {"schema": {}}}}}
+        body = {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}
+        paths = {
+            "/v1/fine": {"get": {"responses": answers}},
+            "/v1/broken": {"post": {"requestBody": body, "responses": answers}},
+            "/scale_elastic_ep": {"post": {"responses": answers}},
+        }
+        self.answer(200, {"openapi": "3.1.0", "info": {"title": "x", "version": "1"}, "paths": paths})
+
+    def do_POST(self) -> None:
+        assert self.path == "/v1/broken"
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.answer(500, {"error": "no"})
+
+    def answer(self, status: int, fields: dict[str, Any]) -> None:
+        if self.path.startswith("/v1") and self.headers["Authorization"] != "Bearer a key":
+            status, fields = 401, {}
+        content = json.dumps(fields).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json; charset=utf-8")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        pass
+
+
+@pytest.mark.skipif(shutil.which("schemathesis") is None, reason="schemathesis is not on the PATH")
+def test_the_report_of_schemathesis_is_read(openapi: ModuleType, tmp_path: Path) -> None:
+    executable, report = Path(shutil.which("schemathesis") or ""), tmp_path / "report.ndjson"
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Broken)
+    url = f"http://127.0.0.1:{server.server_port}"
+    Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        command = openapi.command(executable, url, "a key", 5, report)
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert report.exists(), done.stdout + done.stderr
+        events = [json.loads(line) for line in report.read_text().splitlines()]
+        sent = list(openapi.read_sent(events, url))
+        found = asyncio.run(openapi.fails_only_here(sent, url, url))
+        open_ones = asyncio.run(openapi.open_operations(url))
+    finally:
+        server.shutdown()
+    assert done.returncode == 1  # failures were found
+    assert not openapi.errors_of(events)
+    assert {request.operation for request in sent} == {"GET /v1/fine", "POST /v1/broken"}
+    assert all(request.failed == ["not_a_server_error"] * (request.method == "POST") for request in sent)
+    assert {request.answer for request in sent if request.failed} == {"500 application/json error"}
+    assert [event["EngineFinished"]["stop_reason"] for event in events if "EngineFinished" in event] == [
+        "completed"
+    ]
+    assert not found  # asked again, the server answers the same
+    assert not open_ones
