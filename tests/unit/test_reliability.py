@@ -129,10 +129,10 @@ class Broken(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         assert self.path == "/v1/broken"
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.answer(500, {"error": "no"})
 
     def answer(self, status: int, fields: dict[str, Any]) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if self.path.startswith("/v1") and self.headers["Authorization"] != "Bearer a key":
             status, fields = 401, {}
         content = json.dumps(fields).encode()
