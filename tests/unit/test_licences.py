@@ -68,7 +68,7 @@ def licences_of(package: str) -> set[str]:
 
 def parts_of(expression: str) -> set[str]:
     """Return every licence of an expression; all of them have to be permissive, also the alternatives."""
-    return {part.strip(" ()") for part in re.split(r" AND | OR ", expression)} - {""}
+    return {part.strip() for part in re.split(r" AND | OR ", expression)} - {""}
 
 
 @pytest.mark.parametrize("lock", EXCEPTIONS)
