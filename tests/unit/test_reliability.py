@@ -118,9 +118,14 @@ class Broken(BaseHTTPRequestHandler):
     """Fails at every POST, and wants a key for both."""
 
     def do_GET(self) -> None:
-        answers = {"200": {"description": "", "content": {"application/json": {"schema": {}}}}}
-        body = {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}
-        paths = {
+        answers: dict[str, Any] = {
+            "200": {"description": "", "content": {"application/json": {"schema": {}}}}
+        }
+        body: dict[str, Any] = {
+            "required": True,
+            "content": {"application/json": {"schema": {"type": "object"}}},
+        }
+        paths: dict[str, Any] = {
             "/v1/fine": {"get": {"responses": answers}},
             "/v1/broken": {"post": {"requestBody": body, "responses": answers}},
             "/scale_elastic_ep": {"post": {"responses": answers}},
