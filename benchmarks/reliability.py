@@ -2,12 +2,21 @@
 
     python benchmarks/reliability.py hostile MODEL --count 10000 --out FOLDER
     python benchmarks/reliability.py soak MODEL --minutes 30 --out FOLDER
+    python benchmarks/reliability.py openapi MODEL --examples 50 --out FOLDER
 
 Meanwhile requests whose greedy text is known (the server's own without speculation, float32) are asked again
 and again, and compared. The soak has a small KV cache, so that requests are preempted, clients that cancel or
-hang up, and of the tests' faults (`tests/engine/planted.py`): a proposer that fails in one call of ten, one
-that takes half a second in one call of a hundred, and a drafter that fails in one call of ten and dies some
-minutes later. After 20 faults a proposer is left out for 1,000 steps, and longer each time.
+    memory = 192 if options.what == "soak" else 1024
+    flags = [*FLAGS, "--served-model-name", "m", "--kv-cache-memory-bytes", str(memory << 20)]
+    if options.what == "soak":
+        flags += ["--max-num-seqs", "16", "--worker-cls", "engine.planted.DyingDrafterWorker"]
+    if options.what == "openapi":
+        environment["VLLM_MAX_N_SEQUENCES"] = "8"
+        flags += ["--override-generation-config", json.dumps({"max_new_tokens": KNOWN_TOKENS})]
+    arms = [Arm("auto", json.dumps(speculate), environment)]
+    if options.what == "openapi":
+        arms.append(Arm("bare", environment=environment))
+    with running(options.model, arms, flags, options.out / "servers", timed=False) as servers:
 """
 
 import argparse
@@ -16,6 +25,7 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import sys
 import time
 from collections import Counter, defaultdict
@@ -26,6 +36,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import openapi
 import psutil
 from scipy.stats import linregress
 
@@ -278,6 +289,44 @@ async def soak(server: Server, minutes: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
+async def try_openapi(
+    server: Server, bare: Server, schemathesis: Path, examples: int, folder: Path
+) -> dict[str, Any]:
+    """Send what Schemathesis makes of the server's schema, and known requests between; repeat what failed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    report, log = folder / "report.ndjson", folder / "log.txt"
+    command = openapi.command(schemathesis.absolute(), server.url, KEY, examples, report)
+    async with client_of(server) as client:
+        known = KnownTexts(client)
+        await known.learn()
+        with log.open("w") as output:
+            process = await asyncio.create_subprocess_exec(*command, cwd=folder, stdout=output, stderr=output)
+        ended = asyncio.create_task(process.wait())
+        while not ended.done():
+            await known.check()
+    lines = report.read_text(encoding="utf-8").splitlines() if report.exists() else []
+    events = [json.loads(line) for line in lines]
+    sent = list(openapi.read_sent(events, server.url))
+    if not sent:
+        raise SystemExit(f"Schemathesis sent nothing; its output is in {log}")
+    answered: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for request in sent:
+        answered[request.operation][request.answer.split()[0]] += 1
+    failed = [request for request in sent if request.failed]
+    only_ours = await openapi.fails_only_here(failed, server.url, bare.url)
+    return {
+        "schemathesis": events[0]["Initialize"]["schemathesis_version"],
+        "checks": openapi.CHECKS, "left out": openapi.ALTERING,
+        "stopped": [event["EngineFinished"]["stop_reason"] for event in events if "EngineFinished" in event],
+        "requests": len(sent), "answered": answered, "errors": openapi.errors_of(events),
+        "failed": Counter(check for request in failed for check in request.failed),
+        "fail on bare vLLM too": len(failed) - len(only_ours), "fail only here": only_ours,
+        "known texts": known.as_dict(),
+        "up": is_up(server),
+        "open without the key": await openapi.open_operations(server.url) if is_up(server) else None,
+    }  # fmt: skip
+
+
 def a_request(chance: random.Random) -> dict[str, Any]:
     words = chance.choices(
         ("red", "green", "blue", "one", "two", "the", "of", "stone"), k=chance.randrange(4, 200)
@@ -329,18 +378,25 @@ def counters(metrics: str) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=("hostile", "soak"))
+    parser.add_argument("what", choices=("hostile", "soak", "openapi"))
     parser.add_argument("model")
     parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--examples", type=int, default=50, help="for each operation")
+    parser.add_argument(
+        "--schemathesis", type=Path, default=shutil.which("schemathesis"), help="its executable"
+    )
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
+    if options.what == "openapi" and not options.schemathesis:
+        parser.error("schemathesis is not on the PATH: give its executable by --schemathesis")
     speculate: Any = {"ngram": {}, "suffix": {"share": "salt"}}
     if options.what == "soak":
         speculate["plugins"] = {"engine.planted.FaultyNgram": {}, "engine.planted.StallingNgram": {}}
         speculate["drafter"] = {"model": str(models.drafter())}
     path = [str(Path(__file__).parents[1] / "tests"), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {"VLLM_API_KEY": KEY, "PYTHONPATH": os.pathsep.join(path)}
+<<<<<<< HEAD
     arm = Arm("auto", json.dumps(speculate), environment)
     memory = 192 if options.what == "soak" else 1024
     flags = [*FLAGS, "--served-model-name", "m", "--kv-cache-memory-bytes", str(memory << 20)]
@@ -348,8 +404,27 @@ def main() -> None:
         flags += ["--max-num-seqs", "16"]
         flags += ["--worker-cls", "engine.planted.DyingDrafterWorker"]
     with running(options.model, [arm], flags, options.out / "servers", timed=False) as servers:
+=======
+    flags = [*FLAGS, "--served-model-name", "m"]
+    if options.what == "soak":
+        flags += ["--kv-cache-memory-bytes", str(128 << 20), "--max-num-seqs", "16"]
+    if options.what == "openapi":
+        environment["VLLM_MAX_N_SEQUENCES"] = "8"
+        flags += ["--override-generation-config", json.dumps({"max_new_tokens": KNOWN_TOKENS})]
+    arms = [Arm("auto", json.dumps(speculate), environment)]
+    if options.what == "openapi":
+        arms.append(Arm("bare", environment=environment))
+    with running(options.model, arms, flags, options.out / "servers", timed=False) as servers:
+>>>>>>> security
         server = servers["auto"]
-        work = attack(server, options.count) if options.what == "hostile" else soak(server, options.minutes)
+        match options.what:
+            case "hostile":
+                work = attack(server, options.count)
+            case "soak":
+                work = soak(server, options.minutes)
+            case _:
+                folder = (options.out / "schemathesis").resolve()
+                work = try_openapi(server, servers["bare"], options.schemathesis, options.examples, folder)
         found = asyncio.run(work)
     found = {"about": about_this_run(), **found}
     (options.out / f"{options.what}.json").write_text(json.dumps(found, indent=1) + "\n")

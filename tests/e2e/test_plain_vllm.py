@@ -11,11 +11,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from e2e.server import PLAIN_VLLM, QUICK, SMALL, Server, running_server
 from slipstream.engine.server.metrics import SECONDS
+from slipstream.errors import ConfigError
+from slipstream.ops.explain import fetch
 
 FLAGS = (
     "--enforce-eager", "--dtype", "float32", "--max-model-len", "256", "--max-num-seqs", "4",
     "--host", "127.0.0.1", "--served-model-name", "m",
 )  # fmt: skip
+KEY = "none"
 COMPOSED = '{"mode": "fixed", "num_draft_tokens": 3, "ngram": {}, "suffix": {}}'
 PROMPTS = ["one two one two one", "a b c a b c a", "The quick brown fox"]
 
@@ -29,7 +32,7 @@ def plain_server(model: str, folder: Path, *flags: str, **variables: str) -> Ite
 
 
 def write(server: Server) -> list[str]:
-    client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none")
+    client = openai.OpenAI(base_url=f"{server.url}/v1", api_key=KEY)
     return [
         client.completions.create(model="m", prompt=prompt, max_tokens=32, temperature=0).choices[0].text
         for prompt in PROMPTS
@@ -52,9 +55,11 @@ def bare(tiny_llama: str, tmp_path_factory: pytest.TempPathFactory) -> list[str]
 def test_it_speculates_and_writes_the_same(
     tiny_llama: str, tmp_path: Path, bare: list[str], flags: tuple[str, ...]
 ) -> None:
-    with plain_server(tiny_llama, tmp_path, *flags, SLIPSTREAM=COMPOSED) as server:
+    with plain_server(tiny_llama, tmp_path, *flags, SLIPSTREAM=COMPOSED, VLLM_API_KEY=KEY) as server:
         assert write(server) == bare
-        assert "ngram" in server.get("/v1/slipstream/plan")
+        assert "ngram" in str(fetch(server.url, KEY))
+        with pytest.raises(ConfigError, match="wants a key"):
+            fetch(server.url)
         time.sleep(3 * SECONDS)
         ours, theirs = (
             total(server, name)

@@ -31,8 +31,8 @@ SERVE = {"--shadow", "--trace", "--host", "--help"} | {
     for spelling in (f"--{name}", f"--{name.replace('_', '-')}")
 }
 OF_OTHERS = {
-    "--build", "--dataset-name", "--dataset-path", "--gpus", "--hypothesis-profile", "--no-deps", "--strict",
-    "--wheel",
+    "--build", "--count", "--dataset-name", "--dataset-path", "--examples", "--gpus", "--hypothesis-profile",
+    "--minutes", "--no-deps", "--schemathesis", "--strict", "--wheel",
 }  # fmt: skip
 """Of Docker, vllm bench serve, pytest, pip, mkdocs and our scripts."""
 

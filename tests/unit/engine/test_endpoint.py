@@ -10,7 +10,7 @@ pytest.importorskip("vllm")
 
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
-from vllm.entrypoints.serve.middleware.authenticate import AuthenticationMiddleware
+from vllm.entrypoints.serve.middleware.authenticate import GUARDED_PREFIX, AuthenticationMiddleware
 
 from slipstream.engine.server import endpoint
 from slipstream.engine.server.endpoint import PlanEndpoint
@@ -46,6 +46,15 @@ def test_it_wants_the_servers_key() -> None:
     asked = client(Engine({"steps": 1}))
     assert asked.get(PATH).status_code == 401
     assert asked.get(PATH, headers=KEY).json() == {"steps": 1}
+
+
+def test_all_that_is_added_wants_the_servers_key() -> None:
+    app = FastAPI()
+    before = len(app.routes)
+    PlanEndpoint().attach_router(app)
+    added = [getattr(route, "path", "") for route in app.routes[before:]]
+    assert added
+    assert all(path.startswith(GUARDED_PREFIX) for path in added)
 
 
 def test_the_engine_is_asked_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
