@@ -396,18 +396,10 @@ def main() -> None:
         speculate["drafter"] = {"model": str(models.drafter())}
     path = [str(Path(__file__).parents[1] / "tests"), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {"VLLM_API_KEY": KEY, "PYTHONPATH": os.pathsep.join(path)}
-<<<<<<< HEAD
-    arm = Arm("auto", json.dumps(speculate), environment)
     memory = 192 if options.what == "soak" else 1024
     flags = [*FLAGS, "--served-model-name", "m", "--kv-cache-memory-bytes", str(memory << 20)]
     if options.what == "soak":
-        flags += ["--max-num-seqs", "16"]
-        flags += ["--worker-cls", "engine.planted.DyingDrafterWorker"]
-    with running(options.model, [arm], flags, options.out / "servers", timed=False) as servers:
-=======
-    flags = [*FLAGS, "--served-model-name", "m"]
-    if options.what == "soak":
-        flags += ["--kv-cache-memory-bytes", str(128 << 20), "--max-num-seqs", "16"]
+        flags += ["--max-num-seqs", "16", "--worker-cls", "engine.planted.DyingDrafterWorker"]
     if options.what == "openapi":
         environment["VLLM_MAX_N_SEQUENCES"] = "8"
         flags += ["--override-generation-config", json.dumps({"max_new_tokens": KNOWN_TOKENS})]
@@ -415,7 +407,6 @@ def main() -> None:
     if options.what == "openapi":
         arms.append(Arm("bare", environment=environment))
     with running(options.model, arms, flags, options.out / "servers", timed=False) as servers:
->>>>>>> security
         server = servers["auto"]
         match options.what:
             case "hostile":

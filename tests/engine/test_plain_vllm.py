@@ -126,7 +126,11 @@ def test_vllms_own_arguments_are_in_place_of_auto(tiny_llama: str, bare: dict[st
 
 def test_what_vllm_refuses_is_bare_vllm(tiny_llama: str, bare: dict[str, Any]) -> None:
     """With LoRA vLLM wants room for all drafts of all requests in a step."""
-    small = {"enable_lora": True, "max_num_batched_tokens": 16, "enable_chunked_prefill": True}
+    small: dict[str, Any] = {
+        "enable_lora": True,
+        "max_num_batched_tokens": 16,
+        "enable_chunked_prefill": True,
+    }
     found, log = run(tiny_llama, {"SLIPSTREAM": "auto"}, **small)
     assert found, log[-3000:]
     assert found["texts"] == bare["texts"]

@@ -101,7 +101,11 @@ def test_only_what_bare_vllm_answers_in_another_way_is_ours(
 
 
 def test_open_operations(openapi: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    paths = {"/v1/x": {"get": {}}, "/health": {"get": {}, "post": {}}, openapi.ALTERING[0]: {"post": {}}}
+    paths: dict[str, dict[str, Any]] = {
+        "/v1/x": {"get": {}},
+        "/health": {"get": {}, "post": {}},
+        openapi.ALTERING[0]: {"post": {}},
+    }
 
     def answer(request: httpx.Request) -> httpx.Response:
         assert request.url.path not in openapi.ALTERING
