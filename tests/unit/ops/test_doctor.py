@@ -237,6 +237,8 @@ def test_mtp_layers_are_in_the_target(tmp_path: Path) -> None:
     assert "multiple of the 2" in only(run(target, speculation=three), "K", Status.FAIL).reason
     plain = write_model(tmp_path / "plain")
     assert "no MTP layers" in only(run(plain, speculation=mtp), "proposer", Status.FAIL).reason
+    silent = write_model(tmp_path / "silent", model_type="qwen3_next")
+    assert run(silent, speculation=mtp).require_sound().method == "mtp"
 
 
 def test_heads_in_speculators_format(target: str, tmp_path: Path) -> None:
