@@ -12,7 +12,7 @@ EAGLE_CLASSES = (
     "EagleCohereForCausalLM", "EagleDeepSeekMTPModel", "EagleLlama4ForCausalLM", "EagleLlamaForCausalLM",
     "EagleMiniCPMForCausalLM", "EagleMistralForCausalLM", "EagleMistralLarge3ForCausalLM",
 )  # fmt: skip
-"""The EAGLE heads in the registry of vLLM 0.32, for where it is not installed."""
+"""The classes of EAGLE heads (the first kind) in the registry of vLLM 0.32, for where it is not installed."""
 
 
 @cache
