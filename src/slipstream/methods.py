@@ -65,6 +65,8 @@ class Method:
     """vLLM's implementation always drafts all its tokens, and stops if it is told another number."""
     sees_every_step: bool = False
     """It must be run at every step, whether its drafts are wanted or not."""
+    reads_layers: bool = False
+    """It reads the states before some of the target's layers, which vLLM hands over for some targets only."""
     takes_target_vocabulary: bool = False
     """vLLM takes its vocabulary from the target, so its own need not match."""
     offered_keys: tuple[str, ...] = ()
@@ -103,6 +105,7 @@ MLP_SPECULATOR = Method(
 )  # fmt: skip
 EAGLE3 = Method(
     "eagle3", Kind.HEAD, composable=True, plans_ahead=True, overlaid=True, sees_every_step=True,
+    reads_layers=True,
     signs=Signs(architectures=("Eagle3",), names=("eagle3",)),
 )  # fmt: skip
 EAGLE = Method(
@@ -110,11 +113,11 @@ EAGLE = Method(
     signs=Signs(model_types=("eagle",), architectures=("Eagle",), names=("eagle-",)),
 )  # fmt: skip
 DFLASH = Method(
-    "dflash", Kind.HEAD, one_pass=True, offered_keys=("block_size",), parallel_on_v2=True,
+    "dflash", Kind.HEAD, one_pass=True, reads_layers=True, offered_keys=("block_size",), parallel_on_v2=True,
     signs=Signs(architectures=("DFlash",), names=("dflash",)),
 )  # fmt: skip
 DSPARK = Method(
-    "dspark", Kind.HEAD, one_pass=True, offered_keys=("block_size", "dspark_block_size"),
+    "dspark", Kind.HEAD, one_pass=True, reads_layers=True, offered_keys=("block_size", "dspark_block_size"),
     needs_checkpoint=False, runner="V2", parallel_on_v2=True,
     signs=Signs(architectures=("DSpark",), names=("dspark",)),
 )  # fmt: skip

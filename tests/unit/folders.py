@@ -56,3 +56,12 @@ def write_training(folder: str, target: str, survival: list[float]) -> None:
     held_out = [{"texts": "greedy", "acceptance": {"drafter": {"survival": survival}}}]
     content = {"recipe": {"target": target}, "held_out": held_out}
     (Path(folder) / "training.json").write_text(json.dumps(content))
+
+
+def write_vllm(root: Path, **modules: str) -> Path:
+    """Write source that looks like vLLM's, with these modules of models; return its folder."""
+    models = root / "vllm" / "model_executor" / "models"
+    models.mkdir(parents=True)
+    for name, text in modules.items():
+        (models / f"{name}.py").write_text(text)
+    return root / "vllm"

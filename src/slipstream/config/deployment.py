@@ -40,6 +40,7 @@ class Deployment:
     kv_cache_memory_bytes: int | None = None
     runner: str = "auto"
     convert: str = "auto"
+    model_impl: str = "auto"
     hf_token: str | None = None
     generation_config: str = "auto"
     logits_processors: str | None = None

@@ -113,10 +113,10 @@ CASES = (
     Case(
         "Prefill context parallelism",
         Support.OFF,
-        "prefill context parallelism runs on vLLM's V2 model runner only, and proposers compose on V1",
+        "with prefill context parallelism vLLM 0.32 takes the drafts of DSpark or of a single MTP layer only",
         "tests/unit/config/test_support.py",
         lambda s: s.deployment.prefill_context_parallel_size > 1,
-        "leave prefill_context_parallel_size out, or write one drafter in vLLM's own form",
+        "leave prefill_context_parallel_size out, or write dspark or mtp in vLLM's own form",
     ),
     Case(
         "Asynchronous scheduling, composed proposers, on the V1 model runner",

@@ -11,6 +11,7 @@ from typing import Any
 from slipstream.config import Deployment
 from slipstream.config.parse import VLLM_KEYS
 from slipstream.config.speculation import MAX_DRAFT_TOKENS
+from slipstream.ops.vllm_models import EAGLE_CLASSES, LAYERS_INTERFACE
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,11 @@ _OURS = ("platform", "v2")
 _ARGUMENTS = tuple(field.name for field in fields(Deployment) if field.name not in _OURS)
 
 CONTRACT: Mapping[str, tuple[Reliance, ...]] = {
+    "checks before vLLM is imported": (
+        Reliance("vllm.model_executor.models.registry:_TEXT_GENERATION_MODELS", has=("LlamaForCausalLM",)),
+        Reliance("vllm.model_executor.models.registry:_SPECULATIVE_DECODING_MODELS", has=EAGLE_CLASSES),
+        Reliance(f"vllm.model_executor.models.interfaces:{LAYERS_INTERFACE}"),
+    ),
     "starting vLLM": (
         Reliance("vllm:LLM", has=("generate", "chat", "get_metrics")),
         Reliance("vllm:SamplingParams", has=("min_p", "logit_bias", "extra_args", "trace_decode_token_ids")),

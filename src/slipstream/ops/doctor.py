@@ -21,6 +21,7 @@ CHECKS = (
     model_checks.check_training,
     model_checks.check_tokenizer,
     model_checks.check_head_shape,
+    model_checks.check_vllm_classes,
     model_checks.check_num_draft_tokens,
     model_checks.check_size,
     run_checks.check_parallelism,

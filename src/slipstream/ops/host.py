@@ -32,6 +32,8 @@ class Host:
     logits_processor_plugins: tuple[str, ...]
     """Installed logits processors that vLLM loads by itself (entry points)."""
     environ: Mapping[str, str]
+    vllm_folder: Path | None = None
+    """Where vLLM's source is."""
 
     @property
     def vllm_is_supported(self) -> bool:
@@ -77,7 +79,14 @@ def look_at_host() -> Host:
             point.name for point in metadata.entry_points(group="vllm.logits_processors")
         ),
         environ=dict(os.environ),
+        vllm_folder=vllm_folder(),
     )
+
+
+def vllm_folder() -> Path | None:
+    """Return the folder of the installed vLLM's source."""
+    spec = util.find_spec("vllm")
+    return Path(spec.origin).parent if spec and spec.origin else None
 
 
 def installed_vllm() -> tuple[str | None, str]:

@@ -5,10 +5,13 @@ from pathlib import Path
 
 from slipstream.checkpoints import Agreement, Checkpoint, compare_vocabularies, read_vocabulary
 from slipstream.config.resolve import offered_tokens
-from slipstream.methods import DRAFT_MODEL, method_of
+from slipstream.methods import DRAFT_MODEL, EAGLE, method_of
 from slipstream.ops.findings import Finding, Setup, Status, describe
+from slipstream.ops.vllm_models import EAGLE_CLASSES, hands_over_layers
 
 USUAL_SIZE_RATIO = 0.05
+LOADED_AS_MTP = ("deepseek_v3", "deepseek_mtp")
+"""Model types of EAGLE heads for which vLLM takes the class EagleDeepSeekMTPModel, whatever they name."""
 
 
 def check_drafter_files(setup: Setup) -> Iterator[Finding]:
@@ -101,6 +104,45 @@ def why_head_does_not_fit(target: Checkpoint, head: Checkpoint) -> str:
     if head.vocab_size and target.vocab_size and head.vocab_size != target.vocab_size:
         return f"{head.name} is made for {head.vocab_size} tokens, {target.name} has {target.vocab_size}"
     return ""
+
+
+def check_vllm_classes(setup: Setup) -> Iterator[Finding]:
+    """vLLM must have a class for the head, and the target's class must hand over what the head reads."""
+    target, drafter, method = setup.target, setup.drafter, setup.choice.method or ""
+    train = "slipstream train TARGET --method eagle makes one"
+    if drafter is not None and (reason := why_head_is_not_loaded(drafter, method)):
+        yield Finding("head", Status.FAIL, reason, f"take a head that vLLM loads ({train}), or a draft model")
+    if target is None or setup.deployment.model_impl not in ("auto", "vllm"):
+        return
+    if reason := why_target_has_no_layers(target, method, setup.host.vllm_folder):
+        fix = f"take a draft model, Medusa heads or an EAGLE head ({train}), or leave the drafter out"
+        yield Finding("head", Status.FAIL, reason, fix)
+
+
+def why_head_is_not_loaded(head: Checkpoint, method: str) -> str:
+    """Return why vLLM has no class for an EAGLE head; empty if it has one, or for other heads."""
+    config = head.config["model"] if isinstance(head.config.get("model"), dict) else head.config
+    if method != EAGLE.name or head.contains_drafter or config.get("model_type") in LOADED_AS_MTP:
+        return ""
+    names = config.get("architectures") or ()
+    classes = [name if name.startswith("Eagle") else f"Eagle{name}" for name in names]
+    if not classes or any(name in EAGLE_CLASSES for name in classes):
+        return ""
+    return f"vLLM 0.32 has no {classes[0]}, as which it would load {head.name}"
+
+
+def why_target_has_no_layers(target: Checkpoint, method: str, vllm: Path | None) -> str:
+    """Return why vLLM does not hand over the states of the target's layers, which the method reads; empty if
+    it does, or that is not known. `vllm` is the folder of its source."""
+    if vllm is None or not method_of(method).reads_layers:
+        return ""
+    known = {name: hands_over_layers(vllm, name) for name in target.architectures}
+    if False not in known.values() or True in known.values():
+        return ""
+    return (
+        f"{method} reads the states before some of the target's layers, which vLLM 0.32 does not hand over "
+        f"for {', '.join(known)} (no SupportsEagle3): it would stop after loading the weights"
+    )
 
 
 def check_num_draft_tokens(setup: Setup) -> Iterator[Finding]:

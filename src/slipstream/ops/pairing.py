@@ -18,7 +18,12 @@ from slipstream.checkpoints.hub import cached_models, is_unreachable
 from slipstream.config.resolve import offered_tokens
 from slipstream.errors import CheckpointError
 from slipstream.methods import Kind, method_of
-from slipstream.ops.model_checks import why_head_does_not_fit
+from slipstream.ops.host import vllm_folder
+from slipstream.ops.model_checks import (
+    why_head_does_not_fit,
+    why_head_is_not_loaded,
+    why_target_has_no_layers,
+)
 from slipstream.planning.prediction import best_num_draft_tokens, speedup
 
 
@@ -116,7 +121,11 @@ def _judge(target: Checkpoint, vocabulary: Vocabulary | None, name: str, accepta
 def why_not(target: Checkpoint, vocabulary: Vocabulary | None, drafter: Checkpoint, method: str) -> str:
     """Return why `drafter` cannot draft for `target`; empty if it can."""
     if method_of(method).kind is Kind.HEAD:
-        return why_head_does_not_fit(target, drafter)
+        return (
+            why_head_does_not_fit(target, drafter)
+            or why_head_is_not_loaded(drafter, method)
+            or why_target_has_no_layers(target, method, vllm_folder())
+        )
     if not drafter.generates_text:
         return f"{', '.join(drafter.architectures)} does not generate text"
     theirs = read_vocabulary(drafter)

@@ -9,6 +9,9 @@ from slipstream.methods import CUSTOM_CLASS, DRAFT_MODEL, DSPARK, MTP, method_of
 from slipstream.ops.findings import Finding, Setup, Status
 from slipstream.ops.host import GIB
 
+MTP_NOT_IN_CONFIG = ("qwen3_next", "longcat_flash", "mimo_v2", "dots3_note")
+"""Beginnings of model types that vLLM takes to have MTP layers without asking their config."""
+
 
 def check_proposer(setup: Setup) -> Iterator[Finding]:
     choice, target = setup.choice, setup.target
@@ -60,7 +63,8 @@ def check_support(setup: Setup) -> Iterator[Finding]:
 
 
 def _has_mtp(target: Checkpoint) -> bool:
-    return any("mtp" in key or "nextn" in key for key in (*target.config, *target.text_config))
+    shown = any("mtp" in key or "nextn" in key for key in (*target.config, *target.text_config))
+    return shown or str(target.config.get("model_type", "")).startswith(MTP_NOT_IN_CONFIG)
 
 
 def check_parallelism(setup: Setup) -> Iterator[Finding]:

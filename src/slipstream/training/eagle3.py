@@ -9,13 +9,17 @@ As in the paper it is trained on its own states from the second draft token on, 
 would say: a state need not be like one of the target's.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
 from torch import nn
 
+from slipstream.checkpoints import open_checkpoint
+from slipstream.errors import ConfigError
 from slipstream.methods import EAGLE3
+from slipstream.ops.host import vllm_folder
+from slipstream.ops.model_checks import why_target_has_no_layers
 from slipstream.training.drafter import Batch, Seen, Whitened, component_sizes, whiten
 from slipstream.training.eagle import EagleHead, layer_layout
 from slipstream.training.features import Target
@@ -37,6 +41,31 @@ def layers_in_config(layers: Sequence[int]) -> dict[str, Any]:
         "eagle_aux_hidden_state_layer_ids": numbers,
         "eagle_config": {"eagle_aux_hidden_state_layer_ids": numbers, "layer_ids": numbers},
     }
+
+
+def layers_named(config: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the layers that a head's config.json names, in rising order, which is that of vLLM's states;
+    empty if it leaves them to vLLM."""
+    nested = config.get("eagle_config") or {}
+    key = "eagle_aux_hidden_state_layer_ids"
+    return tuple(sorted(config.get(key) or nested.get(key) or nested.get("layer_ids") or ()))
+
+
+def check_layers(target: str, start_from: str | None, layers: tuple[int, ...]) -> None:
+    """Raise if vLLM would not hand over the states of the target's layers, or if the head to start from reads
+    others than those before these layers."""
+    if reason := why_target_has_no_layers(open_checkpoint(target), EAGLE3.name, vllm_folder()):
+        raise ConfigError(f"{reason}. Take --method eagle, which reads the last state only")
+    named = layers_named(open_checkpoint(start_from).config) if start_from else ()
+    if named and named != layers:
+        raise ConfigError(
+            f"--start-from {start_from}: it reads the target's states before layers {_listed(named)}, and "
+            f"here those before {_listed(layers)} are stored; leave --start-from out"
+        )
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))
 
 
 class Eagle3(EagleHead):

@@ -19,7 +19,7 @@ from slipstream.training.card import write_card
 from slipstream.training.draft_model import DraftModel, SmallDraftModel, check_code, cut
 from slipstream.training.drafter import Seen, TrainableDrafter, read_weights
 from slipstream.training.eagle import Eagle
-from slipstream.training.eagle3 import Eagle3, layers_read
+from slipstream.training.eagle3 import Eagle3, check_layers, layers_read
 from slipstream.training.evaluate import Comparison, alone, compare, guess
 from slipstream.training.features import Example, Target, load_target, read_examples, write_features
 from slipstream.training.heads import MLP, Medusa
@@ -54,6 +54,8 @@ def train(
     if small is not None:  # before the target answers, which takes long
         check_small_model(recipe.target, small)
         check_code(small)
+    if layers := layers_of(recipe):
+        check_layers(recipe.target, recipe.start_from, layers)
     with several.main_process_first():  # what the first has done is done for all
         folder.mkdir(parents=True, exist_ok=True)
         _same(folder / "recipe.json", recipe.model_dump(), "--out")

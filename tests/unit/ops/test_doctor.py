@@ -12,7 +12,7 @@ from slipstream.errors import SetupError
 from slipstream.ops.doctor import Examination, examine
 from slipstream.ops.findings import Finding, Status
 from slipstream.ops.host import GIB, Host
-from unit.folders import WORDS, write_head, write_model, write_tokenizer, write_training
+from unit.folders import WORDS, write_head, write_model, write_tokenizer, write_training, write_vllm
 
 HOST = Host(
     vllm_version="0.32.0",
@@ -174,6 +174,54 @@ def test_heads_must_fit_the_target(target: str, tmp_path: Path) -> None:
     assert "hidden size 32" in only(run(target, speculation={"drafter": other}), "head", Status.FAIL).reason
 
 
+REGISTRY = """
+LLAMA = {"LlamaForCausalLM": ("llama", "LlamaForCausalLM")}
+GEMMA = {"GemmaForCausalLM": ("gemma", "GemmaForCausalLM")}
+"""
+
+
+def test_the_targets_class_must_hand_over_its_layers(target: str, tmp_path: Path) -> None:
+    gemma = write_model(tmp_path / "gemma", architectures=["GemmaForCausalLM"])
+    vllm = write_vllm(
+        tmp_path,
+        registry=REGISTRY,
+        llama="from .interfaces import SupportsEagle3\nclass LlamaForCausalLM(SupportsEagle3): ...",
+        gemma="class GemmaForCausalLM(nn.Module): ...",
+    )
+    host = replace(HOST, vllm_folder=vllm)
+    for kind in ("LlamaForCausalLMEagle3", "DFlashDraftModel"):
+        head = write_head(tmp_path / kind, architectures=[kind], hidden_size=64)
+        drafter = {"drafter": head}
+        assert not run(target, host, drafter).failed
+        failed = only(run(gemma, host, drafter), "head", Status.FAIL)
+        assert "does not hand over for GemmaForCausalLM" in failed.reason
+        assert "--method eagle" in failed.fix
+        assert not run(gemma, host, drafter, model_impl="transformers").failed
+        assert not run(gemma, HOST, drafter).failed  # where vLLM is not installed, the first check says so
+    eagle = write_head(tmp_path / "eagle", architectures=["EagleLlamaForCausalLM"], hidden_size=64)
+    assert not run(gemma, host, {"drafter": eagle}).failed
+
+
+@pytest.mark.parametrize(
+    ("config", "missing"),
+    [
+        ({"architectures": ["LlamaForCausalLM"]}, ""),
+        ({"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}, "EagleQwen2ForCausalLM"),
+        ({"architectures": ["EagleMixtralForCausalLM"]}, "EagleMixtralForCausalLM"),
+        ({"model_type": "eagle", "model": {"architectures": ["Qwen2ForCausalLM"]}}, "EagleQwen2ForCausalLM"),
+        ({"model_type": "eagle", "model": {"architectures": ["LlamaForCausalLM"]}}, ""),
+        ({"architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3"}, ""),
+        ({}, ""),
+    ],
+)
+def test_vllm_must_have_a_class_for_an_eagle_head(
+    config: dict[str, Any], missing: str, target: str, tmp_path: Path
+) -> None:
+    head = write_head(tmp_path / "eagle-head", hidden_size=64, **config)
+    failed = [f.reason for f in run(target, speculation={"drafter": head}).failed]
+    assert [missing in reason for reason in failed] == ([True] if missing else [])
+
+
 def test_k_against_what_the_heads_offer(target: str, tmp_path: Path) -> None:
     heads = write_head(tmp_path / "h", model_type="medusa", num_heads=2, hidden_size=64)
     assert run(target, speculation={"drafter": heads}).require_sound().num_draft_tokens == 2
@@ -189,6 +237,8 @@ def test_mtp_layers_are_in_the_target(tmp_path: Path) -> None:
     assert "multiple of the 2" in only(run(target, speculation=three), "K", Status.FAIL).reason
     plain = write_model(tmp_path / "plain")
     assert "no MTP layers" in only(run(plain, speculation=mtp), "proposer", Status.FAIL).reason
+    silent = write_model(tmp_path / "silent", model_type="qwen3_next")
+    assert run(silent, speculation=mtp).require_sound().method == "mtp"
 
 
 def test_heads_in_speculators_format(target: str, tmp_path: Path) -> None:

@@ -6,8 +6,9 @@ import pytest
 from slipstream.checkpoints import hub, open_checkpoint
 from slipstream.checkpoints.catalogue import Published
 from slipstream.errors import CheckpointError
+from slipstream.ops import pairing
 from slipstream.ops.pairing import find_candidates, rank_drafters
-from unit.folders import WORDS, write_head, write_model, write_training
+from unit.folders import WORDS, write_head, write_model, write_training, write_vllm
 
 
 def test_ranking(tmp_path: Path) -> None:
@@ -49,6 +50,25 @@ def test_a_trained_drafter_is_ranked_by_what_was_measured(tmp_path: Path) -> Non
     assert good.predicted_speedup == pytest.approx(2.5 / 1.04)
     assert "2.50 tokens per step" in good.reason
     assert poor.num_draft_tokens == 2
+
+
+def test_a_head_that_vllm_cannot_run_for_the_target_does_not_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vllm = write_vllm(
+        tmp_path / "source",
+        registry='MODELS = {"LlamaForCausalLM": ("llama", "LlamaForCausalLM")}',
+        llama="class LlamaForCausalLM: ...",
+    )
+    monkeypatch.setattr(pairing, "vllm_folder", lambda: vllm)
+    target = write_model(tmp_path / "target", parameters=100_000)
+    for name, kind in (("qwen2", "EagleQwen2ForCausalLM"), ("three", "LlamaForCausalLMEagle3")):
+        write_head(tmp_path / "heads" / name, architectures=[kind], hidden_size=64)
+    ranked = rank_drafters(open_checkpoint(target), find_candidates([str(tmp_path / "heads")]), 0.6)
+    reasons = {Path(candidate.name).name: candidate.reason for candidate in ranked}
+    assert not any(candidate.compatible for candidate in ranked)
+    assert "vLLM 0.32 has no EagleQwen2ForCausalLM" in reasons["qwen2"]
+    assert "no SupportsEagle3" in reasons["three"]
 
 
 HEAD = Published("org/head", "eagle3", "org/target", "https://example.org", "2026-01-01")

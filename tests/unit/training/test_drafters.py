@@ -16,15 +16,17 @@ from torch.nn.functional import silu
 from slipstream.errors import ConfigError
 from slipstream.methods import recognise
 from slipstream.testing import models
+from slipstream.training import eagle3
 from slipstream.training.draft_model import SmallDraftModel
 from slipstream.training.drafter import Batch, TrainableDrafter
-from slipstream.training.eagle3 import layers_in_config, layers_read
+from slipstream.training.eagle3 import check_layers, layers_in_config, layers_read
 from slipstream.training.evaluate import alone, composed, guess
 from slipstream.training.features import Example, Target, load_target, states_before
-from slipstream.training.pipeline import frequent, make_drafter
+from slipstream.training.pipeline import Watcher, frequent, make_drafter, train
 from slipstream.training.pretraining import SEQUENCE, next_token_loss, pretrain, pretrain_once, read_corpus
 from slipstream.training.recipe import METHODS, Recipe, SmallModel, Training
 from slipstream.training.trainer import Trainer
+from unit.folders import write_vllm
 
 PROMPT, LENGTH, TOKENS = 4, 36, 3
 
@@ -203,6 +205,42 @@ def test_training_goes_on_from_what_was_exported(
     other = recipe("eagle" if method == "mlp" else "mlp", start_from=str(tmp_path))
     with pytest.raises(ConfigError, match="not a drafter of method"):
         make_drafter(other, target[1], target[0], examples)
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"eagle_aux_hidden_state_layer_ids": [0, 2]},
+        {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 2]}},
+        {"eagle_config": {"layer_ids": [0, 2]}},
+    ],
+)
+def test_an_eagle3_head_that_reads_other_layers_is_refused(named: dict[str, Any], tmp_path: Path) -> None:
+    """Before the target answers, which takes long."""
+    (tmp_path / "config.json").write_text(json.dumps(named))
+    other = recipe("eagle3", target=str(models.varied_llama()), start_from=str(tmp_path))
+    with pytest.raises(ConfigError, match=r"before layers 0, 2, and here those before 0, 1 are stored"):
+        train(other, tmp_path / "out", tmp_path / "data", {}, Watcher())
+
+
+def test_an_eagle3_head_that_reads_the_same_layers_or_names_none_is_taken(tmp_path: Path) -> None:
+    target = str(models.varied_llama())
+    for config in (layers_in_config((0, 1)), {"eagle_aux_hidden_state_layer_ids": [1, 0]}, {"any": 1}):
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        check_layers(target, str(tmp_path), (0, 1))
+
+
+def test_eagle3_is_not_trained_for_a_target_whose_layers_vllm_keeps_to_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vllm = write_vllm(
+        tmp_path,
+        registry='MODELS = {"LlamaForCausalLM": ("llama", "LlamaForCausalLM")}',
+        llama="class LlamaForCausalLM: ...",
+    )
+    monkeypatch.setattr(eagle3, "vllm_folder", lambda: vllm)
+    with pytest.raises(ConfigError, match=r"LlamaForCausalLM .*--method eagle"):
+        check_layers(str(models.varied_llama()), None, (0, 1))
 
 
 @pytest.mark.parametrize(("begun", "wanted"), [("eagle", "draft"), ("draft", "draft"), ("eagle3", "eagle3")])
