@@ -14,7 +14,7 @@ from slipstream.engine.worker.v2_draft_sampling import choose_sampling
 LOGITS = torch.tensor([[1.0, 3.0, 2.0], [0.5, 0.0, 4.0], [2.0, 2.0, 1.0]])
 
 
-class Speculator(ABC):  # as vLLM's are: not every class can be put in place of such a one
+class Speculator(ABC):  # noqa: B024 - as vLLM's are: not every class can be put in place of such a one
     max_num_reqs = 8
     device = torch.device("cpu")
     idx_mapping = torch.tensor([5, 2, 7, -1, -1, -1, -1, -1])  # row by place in the step; -1 is none

@@ -20,7 +20,7 @@ def choose_sampling(speculator: Any) -> None:
         argmax_rows = torch.zeros(speculator.max_num_reqs, dtype=torch.bool, device=speculator.device)
 
         def choose_argmax(self, rows: Sequence[int]) -> None:
-            """Draft the likeliest tokens for the requests of these rows from now on; sample for the others."""
+            """Draft the likeliest tokens for requests of these rows from now on; sample for the others."""
             chosen = np.zeros_like(self.rows)
             chosen[rows] = True
             if not np.array_equal(chosen, self.rows):
