@@ -157,7 +157,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "--engine":
+    if sys.argv[1:2] == ["--engine"]:
         engine(json.loads(sys.argv[2]), sys.argv[3])
     else:
         main()
