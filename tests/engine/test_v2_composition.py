@@ -30,6 +30,7 @@ REQUESTS: list[tuple[list[int], dict[str, Any]]] = [
 """Lengths have one power of two above them: for each, kernels are compiled."""
 BARE = {"bare": {"speculate": "off"}}
 DRAWS = 1_500
+SAMPLED = {"draft_sample_method": "probabilistic"}
 
 
 def run(
@@ -65,8 +66,10 @@ def composed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "chunks": {"speculate": fixed, **draft_model, "max_num_batched_tokens": 32},
         "cached": {"speculate": fixed, **draft_model, "rounds": 2},
         "preempted": {"speculate": fixed, **draft_model, "num_gpu_blocks_override": 6, "block_size": 32},
-        "sampled drafts": {
-            "speculate": {**fixed, "vllm": {"draft_sample_method": "probabilistic"}}, **draft_model
+        "sampled drafts": {"speculate": {**fixed, "vllm": SAMPLED}, **draft_model},
+        "sampled drafts, planned": {"speculate": {**planned, "vllm": SAMPLED}, **draft_model},
+        "sampled drafts, eagle": {
+            "speculate": {**fixed, "vllm": SAMPLED}, "drafter": str(models.eagle_head(models.varied_llama())),
         },
     }  # fmt: skip
     return run(models.varied_llama(), REQUESTS, BARE | arms, texts)
@@ -75,7 +78,7 @@ def composed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "name",
     ["lookup", "lookup, planned", "draft model", "draft model, planned", "eagle", "eagle3", "one at once",
-     "chunks", "cached", "preempted", "sampled drafts"],
+     "chunks", "cached", "preempted", "sampled drafts", "sampled drafts, planned", "sampled drafts, eagle"],
 )  # fmt: skip
 def test_the_text_is_bare_v2s(composed: dict[str, Any], name: str) -> None:
     bare, found = composed["bare"]["texts"], composed[name]
@@ -197,14 +200,15 @@ def test_requests_were_preempted(composed: dict[str, Any]) -> None:
 
 @pytest.fixture(scope="module")
 def draw(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], dict[str, Any]]:
-    """Return what draws, with a seed, by drafts that are argmax and by drafts that are sampled. Lookup always
-    says what is most probable, and is verified where the drafter's tokens would have been."""
+    """Return what draws, with a seed, by drafts that are argmax, by drafts that are sampled, and by both in
+    turn. Lookup always says what is most probable, and is verified where the drafter's tokens would have
+    been."""
     expected = law()
     texts = tmp_path_factory.mktemp("prophet") / "texts.json"
     texts.write_text(json.dumps([[*PROMPT, *max(expected, key=lambda text: expected[text])]]))
     plugins = {"engine.planted.Prophet": {"texts": str(texts), "wrong": 0.0}}
     argmax: dict[str, Any] = {"mode": "fixed", "num_draft_tokens": 2, "plugins": plugins}
-    sampled = {**argmax, "vllm": {"draft_sample_method": "probabilistic"}}
+    sampled = {**argmax, "vllm": SAMPLED}
 
     def arm(speculate: dict[str, Any], seed: int) -> dict[str, Any]:
         return {
@@ -218,14 +222,15 @@ def draw(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], dict[str, 
         }
 
     @cache
-    def both(seed: int) -> dict[str, Any]:
-        arms = {"argmax": arm(argmax, seed), "sampled": arm(sampled, seed)}
+    def all_arms(seed: int) -> dict[str, Any]:
+        in_turn = {**arm(sampled, seed), "alternates": True}
+        arms = {"argmax": arm(argmax, seed), "sampled": arm(sampled, seed), "in turn": in_turn}
         return run(models.few_words(), [(PROMPT, {})] * DRAWS, arms)
 
-    return both
+    return all_arms
 
 
-@pytest.mark.parametrize("drafts", ["argmax", "sampled"])
+@pytest.mark.parametrize("drafts", ["argmax", "sampled", "in turn"])
 def test_the_distribution_is_the_targets(drafts: str, draw: Callable[[int], dict[str, Any]]) -> None:
     """With the drafter's probabilities in place of certainty, lookup would be accepted far too often."""
     found = []
@@ -233,6 +238,8 @@ def test_the_distribution_is_the_targets(drafts: str, draw: Callable[[int], dict
         result = draw(seed)[drafts]
         assert all(count > DRAWS / 10 for count in result["report"]["draft_tokens"].values())
         assert len(result["report"]["draft_tokens"]) == 2
+        if drafts == "in turn":
+            assert set(result["report"]["draft_sampling"]["from 0.9"]) == {"argmax", "sampled"}
         found.append(p_value(Counter(tuple(text[:3]) for text in result["texts"]), law()))
         if found[-1] > SIGNIFICANT:
             return

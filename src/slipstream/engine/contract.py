@@ -254,7 +254,14 @@ CONTRACT: Mapping[str, tuple[Reliance, ...]] = {
         Reliance(
             "vllm.v1.worker.gpu.spec_decode.speculator:DraftModelSpeculator",
             has=("propose",),
-            sets=("draft_tokens", "draft_logits", "num_speculative_steps", "max_num_reqs", "device"),
+            sets=(
+                "draft_tokens", "draft_logits", "num_speculative_steps", "max_num_reqs", "device",
+                "idx_mapping",
+            ),
+        ),
+        Reliance(
+            "vllm.v1.worker.gpu.spec_decode.speculator:DraftModelSpeculator.compute_draft_logits",
+            parameters=("hidden_states", "spec_step_idx"),
         ),
         Reliance(
             "vllm.v1.worker.gpu.spec_decode.ngram.speculator:NgramGPUSpeculator",

@@ -2,8 +2,9 @@
 they wrote and what was drafted.
 
 A program of its own because its environment holds from its start (`slipstream.testing.v2`). A request is a
-prompt and what is special about its sampling; an arm is the arguments of `slipstream.LLM`, and `rounds` and
-`sampling`. What an arm named bare writes is kept in the file `texts`, for arms after it.
+prompt and what is special about its sampling; an arm is the arguments of `slipstream.LLM`, and `rounds`,
+`sampling` and `alternates` (drafts are argmax for half of the requests and sampled for the others). What an
+arm named bare writes is kept in the file `texts`, for arms after it.
 """
 
 import gc
@@ -14,10 +15,11 @@ from typing import Any
 
 import slipstream
 from engine.runs import sampling_of
+from slipstream.planning.draft_sampling import DraftSampling
 
 
 def run(model: str, requests: list[tuple[Any, dict[str, Any]]], arm: dict[str, Any]) -> dict[str, Any]:
-    rounds, sampling = arm.pop("rounds", 1), arm.pop("sampling", {})
+    rounds, sampling, alternates = arm.pop("rounds", 1), arm.pop("sampling", {}), arm.pop("alternates", False)
     limits: dict[str, Any] = {"max_model_len": 128, "max_num_seqs": 8, "kv_cache_memory_bytes": 16 * 1024**2}
     engine: dict[str, Any] = {
         "dtype": "float32",
@@ -29,6 +31,10 @@ def run(model: str, requests: list[tuple[Any, dict[str, Any]]], arm: dict[str, A
     config = llm.llm_engine.vllm_config
     assert config.use_v2_model_runner
     assert config.scheduler_config.async_scheduling
+    if alternates:
+        sampling_choice = DraftSampling()
+        sampling_choice.ENOUGH = sys.maxsize
+        llm.llm_engine.engine_core.engine_core.scheduler._draft_sampling = sampling_choice
     parameters = {"temperature": 0.0, "max_tokens": 24, "ignore_eos": True, "detokenize": False} | sampling
     prompts = [prompt if isinstance(prompt, str) else {"prompt_token_ids": prompt} for prompt, _ in requests]
     samplings = [sampling_of({**parameters, **special}) for _, special in requests]
@@ -41,7 +47,10 @@ def run(model: str, requests: list[tuple[Any, dict[str, Any]]], arm: dict[str, A
         "draft_tokens": counted.get("vllm:spec_decode_num_draft_tokens", 0),
         "accepted_tokens": counted.get("vllm:spec_decode_num_accepted_tokens", 0),
         "preemptions": counted.get("vllm:num_preemptions", 0),
-        "report": {key: report.get(key) for key in ("draft_tokens", "accepted_tokens", "failures", "faults")},
+        "report": {
+            key: report.get(key)
+            for key in ("draft_tokens", "accepted_tokens", "failures", "faults", "draft_sampling")
+        },
     }
     del llm
     gc.collect()

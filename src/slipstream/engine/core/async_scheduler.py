@@ -21,6 +21,7 @@ from slipstream.engine.core.step_stats import Stops
 from slipstream.engine.settings import Settings
 from slipstream.engine.worker.v2_alignment import longest_draft, pack
 from slipstream.loop import Promise
+from slipstream.planning.draft_sampling import DraftSampling
 from slipstream.planning.planner import DrafterPlan, Planner, StepOutcome
 from slipstream.planning.step_cost import Step
 
@@ -69,6 +70,10 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
         if drafter := settings.drafter or settings.device_lookup:
             is_lookup = not settings.drafter
             self._device_drafter = DeviceDrafter(drafter, self.num_spec_tokens, is_lookup)
+        self._draft_sampling: DraftSampling | None = None
+        samples = self.vllm_config.speculative_config.draft_sample_method == "probabilistic"
+        if settings.plans and settings.drafter and samples:
+            self._draft_sampling = DraftSampling()
         self._drafter_plan = NO_PASSES
         """What the drafter drafts at the end of the step under way."""
         self._drafted_for: frozenset[str] = frozenset()
@@ -102,6 +107,11 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
             r: (length, draft.tokens) for r, (length, draft) in sent.items() if UNKNOWN not in draft.tokens
         }
         output.slipstream_drafts = pack(known, longest_draft(self.num_spec_tokens))
+        if self._draft_sampling is not None:
+            temperatures = {
+                r: self.requests[r].sampling_params.temperature for r in output.num_scheduled_tokens
+            }
+            output.slipstream_argmax = self._draft_sampling.choose_argmax(temperatures)
         self._keep(output, sent, drafted)
         return output
 
@@ -217,7 +227,10 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
             if list(draft.tokens[: len(known)]) != known:
                 verified = len(scheduler_output.scheduled_spec_decode_tokens[request_id])
                 theirs = min(verified, scheduled.drafted.passes)
-                self._device_drafter.learn(request_id, theirs, min(len(written) - 1, theirs))
+                accepted = min(len(written) - 1, theirs)
+                self._device_drafter.learn(request_id, theirs, accepted)
+                if self._draft_sampling is not None:
+                    self._draft_sampling.learn(request_id, theirs, accepted)
                 if draft.proposer != self._device_drafter.name:
                     self._loop.composer.tally.uncount(draft.proposer, verified)
 
@@ -247,6 +260,8 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
     def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         if self._device_drafter is not None:
             self._device_drafter.forget(request.request_id)
+        if self._draft_sampling is not None:
+            self._draft_sampling.forget(request.request_id)
         return super()._free_request(request, *args, **kwargs)
 
     def counts(self) -> dict[str, Any]:
@@ -261,6 +276,8 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
         if self._device_drafter is not None:
             for what, of_drafter in self._device_drafter.report().items():
                 report[what] = {**report[what], **of_drafter}
+        if self._draft_sampling is not None:
+            report["draft_sampling"] = self._draft_sampling.report()
         return report
 
 

@@ -44,13 +44,19 @@ def pack(drafts: Mapping[str, tuple[int, Sequence[int]]], longest: int) -> Packe
 
 
 class AlignedDrafting:
-    """Extends the V2 model runner: before a step the scheduler's drafts are aligned."""
+    """Extends the V2 model runner: before a step the scheduler's drafts are aligned, and before the drafter
+    runs it is told whose drafts are to be argmax."""
 
     def execute_model(self: Any, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
         drafts: PackedDrafts | None = getattr(scheduler_output, "slipstream_drafts", None)
         if drafts is not None and drafts.request_ids:
             align(self.req_states, drafts, self.speculator.draft_logits)
-        return super().execute_model(scheduler_output, *args, **kwargs)  # type: ignore[misc]
+        output = super().execute_model(scheduler_output, *args, **kwargs)  # type: ignore[misc]
+        argmax: Sequence[str] | None = getattr(scheduler_output, "slipstream_argmax", None)
+        if argmax is not None:
+            rows = self.req_states.req_id_to_index  # in which new requests are by now
+            self.speculator.choose_argmax([rows[request_id] for request_id in argmax])
+        return output
 
 
 def align(states: Any, drafts: PackedDrafts, draft_logits: torch.Tensor | None = None) -> None:

@@ -15,6 +15,7 @@ from slipstream.engine.settings import Settings
 from slipstream.engine.worker.pass_profile import profile_passes
 from slipstream.engine.worker.runner import FastSampling, OnDemandDrafting, RestoreDiscardedRng, extend
 from slipstream.engine.worker.v2_draft_model import limit_draft_passes
+from slipstream.engine.worker.v2_draft_sampling import choose_sampling
 
 logger = logging.getLogger("slipstream")
 
@@ -40,6 +41,8 @@ class _Drafts:
                 self._aligns = True
                 if not settings.drafter:
                     propose_if_asked(self.model_runner.speculator, ever=bool(settings.device_lookup))
+                elif self.model_runner.speculator.draft_logits is not None:
+                    choose_sampling(self.model_runner.speculator)
             return
         drafts = (OnDemandDrafting,) if Settings.of(self.vllm_config).drafter else ()
         seeds = (RestoreDiscardedRng,) if self.device.type == "cpu" else ()
