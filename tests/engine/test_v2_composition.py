@@ -53,6 +53,7 @@ def composed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     texts = tmp_path_factory.mktemp("prophet") / "texts.json"
     fixed = prophet(texts)
     planned = {"plugins": fixed["plugins"]}
+    sampled = {"vllm": {"draft_sample_method": "probabilistic"}}
     draft_model = {"drafter": str(models.noisy_llama())}
     arms: dict[str, dict[str, Any]] = {
         "lookup": {"speculate": fixed},
@@ -63,14 +64,14 @@ def composed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "eagle3": {"speculate": fixed, "drafter": str(models.eagle3_head(models.varied_llama()))},
         "dflash": {"speculate": fixed, "drafter": str(models.dflash_head(models.varied_llama()))},
         "dspark": {"speculate": fixed, "drafter": str(models.dspark_head(models.varied_llama()))},
-        "dspark, planned": {"speculate": planned, "drafter": str(models.dspark_head(models.varied_llama()))},
+        "dspark, planned": {
+            "speculate": {**planned, **sampled}, "drafter": str(models.dspark_head(models.varied_llama()))
+        },
         "one at once": {"speculate": fixed, **draft_model, "max_num_seqs": 1},
         "chunks": {"speculate": fixed, **draft_model, "max_num_batched_tokens": 32},
         "cached": {"speculate": fixed, **draft_model, "rounds": 2},
         "preempted": {"speculate": fixed, **draft_model, "num_gpu_blocks_override": 6, "block_size": 32},
-        "sampled drafts": {
-            "speculate": {**fixed, "vllm": {"draft_sample_method": "probabilistic"}}, **draft_model
-        },
+        "sampled drafts": {"speculate": {**fixed, **sampled}, **draft_model},
     }  # fmt: skip
     return run(models.varied_llama(), REQUESTS, BARE | arms, texts)
 
