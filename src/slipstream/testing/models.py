@@ -352,7 +352,7 @@ def _write_dflash_head(folder: Path, target: Path, markov_rank: int = 0) -> None
 
     torch.manual_seed(0)
     of_target = AutoConfig.from_pretrained(target)
-    settings = {**TINY, "num_hidden_layers": 1, "head_dim": TINY["hidden_size"] // 4}
+    settings = {**TINY, "num_hidden_layers": 1, "head_dim": 32}
     config = Qwen3Config(vocab_size=of_target.vocab_size, **settings, tie_word_embeddings=False)
     hidden, layers_read = config.hidden_size, [0, 1]
     layer = Qwen3ForCausalLM(config).model.layers[0]
