@@ -113,11 +113,12 @@ EAGLE = Method(
     signs=Signs(model_types=("eagle",), architectures=("Eagle",), names=("eagle-",)),
 )  # fmt: skip
 DFLASH = Method(
-    "dflash", Kind.HEAD, one_pass=True, reads_layers=True, offered_keys=("block_size",), parallel_on_v2=True,
-    signs=Signs(architectures=("DFlash",), names=("dflash",)),
+    "dflash", Kind.HEAD, overlaid=True, one_pass=True, reads_layers=True, offered_keys=("block_size",),
+    parallel_on_v2=True, signs=Signs(architectures=("DFlash",), names=("dflash",)),
 )  # fmt: skip
 DSPARK = Method(
-    "dspark", Kind.HEAD, one_pass=True, reads_layers=True, offered_keys=("block_size", "dspark_block_size"),
+    "dspark", Kind.HEAD, overlaid=True, one_pass=True, reads_layers=True,
+    offered_keys=("block_size", "dspark_block_size"),
     needs_checkpoint=False, runner="V2", parallel_on_v2=True,
     signs=Signs(architectures=("DSpark",), names=("dspark",)),
 )  # fmt: skip

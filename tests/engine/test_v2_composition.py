@@ -62,6 +62,11 @@ def composed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "draft model, planned": {"speculate": planned, **draft_model},
         "eagle": {"speculate": fixed, "drafter": str(models.eagle_head(models.varied_llama()))},
         "eagle3": {"speculate": fixed, "drafter": str(models.eagle3_head(models.varied_llama()))},
+        "dflash": {"speculate": fixed, "drafter": str(models.dflash_head(models.varied_llama()))},
+        "dspark": {"speculate": fixed, "drafter": str(models.dspark_head(models.varied_llama()))},
+        "dspark, planned": {
+            "speculate": {**planned, "vllm": SAMPLED}, "drafter": str(models.dspark_head(models.varied_llama()))
+        },
         "one at once": {"speculate": fixed, **draft_model, "max_num_seqs": 1},
         "chunks": {"speculate": fixed, **draft_model, "max_num_batched_tokens": 32},
         "cached": {"speculate": fixed, **draft_model, "rounds": 2},
@@ -77,8 +82,9 @@ def composed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "name",
-    ["lookup", "lookup, planned", "draft model", "draft model, planned", "eagle", "eagle3", "one at once",
-     "chunks", "cached", "preempted", "sampled drafts", "sampled drafts, planned", "sampled drafts, eagle"],
+    ["lookup", "lookup, planned", "draft model", "draft model, planned", "eagle", "eagle3", "dflash",
+     "dspark", "dspark, planned", "one at once", "chunks", "cached", "preempted", "sampled drafts",
+     "sampled drafts, planned", "sampled drafts, eagle"],
 )  # fmt: skip
 def test_the_text_is_bare_v2s(composed: dict[str, Any], name: str) -> None:
     bare, found = composed["bare"]["texts"], composed[name]
@@ -103,6 +109,16 @@ def test_the_drafter_drafts_where_lookup_was_wrong(composed: dict[str, Any]) -> 
     assert by_proposer["draft_model"] > 0
     assert sum(by_proposer.values()) == found["accepted_tokens"]
     assert sum(found["report"]["draft_tokens"].values()) == found["draft_tokens"]
+
+
+@pytest.mark.parametrize("name", ["eagle", "eagle3", "dflash", "dspark"])
+def test_a_head_drafts_where_lookup_was_wrong(composed: dict[str, Any], name: str) -> None:
+    """It is random, so that of its tokens hardly any is accepted."""
+    report = composed[name]["report"]
+    assert report["draft_tokens"][name] > 0
+    assert report["draft_tokens"]["prophet"] > report["accepted_tokens"]["prophet"] > 0
+    for what in ("draft_tokens", "accepted_tokens"):
+        assert sum(report[what].values()) == composed[name][what]
 
 
 def test_lookup_on_the_device_stands_in_where_lookup_was_wrong(tmp_path: Path) -> None:

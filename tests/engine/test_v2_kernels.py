@@ -24,6 +24,8 @@ VERIFYING = {
     "_rejection_kernel", "_resample_kernel", "_insert_resampled_kernel",
 }  # fmt: skip
 
+DRAFTING = {"_prepare_dflash_inputs_kernel"}
+
 NOT_INTERPRETED = {"_ngram_scan_kernel", "_ngram_finalize_kernel"}
 """By Triton's interpreter: "mask has unsupported dtype". `check_lookup` has what they are to do."""
 
@@ -31,6 +33,8 @@ NOT_INTERPRETED = {"_ngram_scan_kernel", "_ngram_finalize_kernel"}
 def test_kernels_do_what_the_interpreter_does() -> None:
     target, noisy = str(models.varied_llama()), str(models.noisy_llama())
     eagle = str(models.eagle_head(models.varied_llama()))
+    dflash = str(models.dflash_head(models.varied_llama()))
+    dspark = str(models.dspark_head(models.varied_llama()))
     greedy, sampled = {"temperature": 0.0}, {"temperature": 0.8, "seed": 3}
     penalised = {
         **sampled, "repetition_penalty": 1.2, "frequency_penalty": 0.3, "presence_penalty": 0.2,
@@ -49,6 +53,8 @@ def test_kernels_do_what_the_interpreter_does() -> None:
             "sampling": [sampled],
         },
         {"options": drafted(method="eagle", model=eagle), "sampling": [greedy]},
+        {"options": drafted(method="dflash", model=dflash), "sampling": [greedy]},
+        {"options": drafted(method="dspark", model=dspark), "sampling": [greedy]},
         {
             "options": drafted(method="ngram_gpu", prompt_lookup_min=1, prompt_lookup_max=3),
             "sampling": [greedy],
@@ -57,7 +63,7 @@ def test_kernels_do_what_the_interpreter_does() -> None:
     assert not found["interpreted"]
     never_checked = {k for k, count in found["compiled"].items() if found["unchecked"].get(k) == count}
     assert never_checked <= NOT_INTERPRETED
-    assert set(found["compiled"]) >= BARE | SAMPLING | VERIFYING | NOT_INTERPRETED
+    assert set(found["compiled"]) >= BARE | SAMPLING | VERIFYING | DRAFTING | NOT_INTERPRETED
 
 
 def _run(arms: list[dict[str, object]]) -> dict[str, dict[str, int]]:

@@ -19,13 +19,16 @@ from slipstream.config.deployment import Deployment, opaque_reason
 from slipstream.config.speculation import MAX_DRAFT_TOKENS, Drafter, Ngram, SpeculationConfig, Suffix
 from slipstream.config.support import unsupported_reason
 from slipstream.errors import CheckpointError, ConfigError
-from slipstream.methods import CUSTOM_CLASS, DRAFT_MODEL, NGRAM, SUFFIX, method_of
+from slipstream.methods import CUSTOM_CLASS, DFLASH, DRAFT_MODEL, NGRAM, SUFFIX, method_of
 
 AUTO_K = 8  # at most; the planner verifies fewer where fewer pay
 UNPLANNED_K = 3
 
-# Options of vLLM that only its own way of drafting can follow.
-ALONE_OPTIONS = ("num_speculative_tokens_per_batch_size", "draft_sample_method", "parallel_drafting")
+# Options of vLLM that only its own way of drafting can follow; the last is a planner of its own.
+ALONE_OPTIONS = (
+    "num_speculative_tokens_per_batch_size", "draft_sample_method", "parallel_drafting",
+    "enable_adaptive_verification",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -190,7 +193,7 @@ def _choose_drafter(
     if options.get("parallel_drafting"):
         free = {}
     ahead = config.native and config.mode == "auto" and method_of(method).plans_ahead
-    ahead = ahead and not options.get("parallel_drafting")
+    ahead = ahead and not (options.get("parallel_drafting") or options.get("enable_adaptive_verification"))
     ahead = ahead and not unsupported_reason(deployment, target, has_drafter=True, ahead=True)
     plans = ahead or (config.mode == "auto" and bool(free or method_of(method).implementation))
     offered = offered_tokens(method, checkpoint or target)
@@ -227,7 +230,9 @@ def _free_beside_drafter(
         return {}
     reason = ""
     overlaid = deployment.v2 and method_of(method).overlaid
-    alone = [option for option in ALONE_OPTIONS if not (overlaid and option == "draft_sample_method")]
+    # Of DFlash's kinds some keep the logits of a few candidates only, and would not clear ours away.
+    samples = overlaid and method != DFLASH.name
+    alone = [option for option in ALONE_OPTIONS if not (samples and option == "draft_sample_method")]
     if not method_of(method).composable and not overlaid:
         reason = f"a drafter of method {method} runs alone on vLLM 0.32"
     elif options := [option for option in alone if config.vllm.get(option)]:

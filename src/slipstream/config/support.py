@@ -130,7 +130,7 @@ CASES = (
     Case(
         "Asynchronous scheduling, composed proposers, on the V2 model runner",
         Support.TESTED,
-        "lookup alone and with a draft model, EAGLE, EAGLE-3 or MTP; drafts are made a step ahead",
+        "lookup alone and with a draft model, EAGLE, EAGLE-3, MTP, DFlash or DSpark; drafted a step ahead",
         "tests/engine/test_v2_composition.py",
     ),
     Case(

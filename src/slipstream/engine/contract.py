@@ -79,7 +79,7 @@ CONTRACT: Mapping[str, tuple[Reliance, ...]] = {
             "vllm.envs:environment_variables",
             has=(
                 "VLLM_CPU_KVCACHE_SPACE", "VLLM_CPU_OMP_THREADS_BIND", "VLLM_ENABLE_V1_MULTIPROCESSING",
-                "VLLM_USE_V2_MODEL_RUNNER", "VLLM_PLUGINS",
+                "VLLM_USE_V2_MODEL_RUNNER", "VLLM_PLUGINS", "VLLM_GPU_SYNC_CHECK",
             ),
         ),
         Reliance("vllm.v1.executor.abstract:Executor.collective_rpc"),

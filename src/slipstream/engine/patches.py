@@ -311,10 +311,11 @@ def keep_all_logits_processors(original: Any) -> Any:
     "target_probs", "sampling_metadata", "device", "use_fp64_gumbel",
 )  # fmt: skip
 def recover_only_where_drafts_are(original: Any) -> Any:
-    """Draw the noise for recovered tokens only for requests that have draft tokens. Call it in every worker.
+    """Draw the noise for recovered tokens only for requests that have draft tokens. Call it on CPU.
 
     Why: vLLM 0.32 draws it for every request of the batch, one number per token of the vocabulary; on CPU
-    that is half as long as a step of a small model, for drafts that are not there.
+    that is half as long as a step of a small model, for drafts that are not there. On a GPU choosing the
+    requests would make the host wait for the device.
     """
 
     def sample_recovered_tokens(

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from slipstream.checkpoints import Checkpoint
 from slipstream.config.resolve import default_min_p
 from slipstream.config.support import Situation, Support, cases_of
-from slipstream.methods import CUSTOM_CLASS, DRAFT_MODEL, DSPARK, MTP, method_of
+from slipstream.methods import CUSTOM_CLASS, DRAFT_MODEL, DRAFTERS, MTP, method_of
 from slipstream.ops.findings import Finding, Setup, Status
 from slipstream.ops.host import GIB
 
@@ -197,8 +197,8 @@ def check_combinations(setup: Setup) -> Iterator[Finding]:
     if options.get("disable_padded_drafter_batch") and method == DRAFT_MODEL.name:
         reason = "vLLM's draft_model works on padded batches only and stops without them"
         yield Finding("options", Status.FAIL, reason, "remove disable_padded_drafter_batch")
-    if options.get("enable_adaptive_verification") and method != DSPARK.name:
-        reason = "enable_adaptive_verification works with dspark on the V2 model runner only"
+    if options.get("enable_adaptive_verification") and (method not in DRAFTERS or setup.runner == "V1"):
+        reason = "enable_adaptive_verification works for a drafter on the V2 model runner only"
         yield Finding("options", Status.FAIL, reason, "remove enable_adaptive_verification")
     if options.get("use_heterogeneous_vocab") and method != DRAFT_MODEL.name:
         reason = "use_heterogeneous_vocab works with a draft model only"

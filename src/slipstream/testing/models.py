@@ -84,8 +84,9 @@ def eagle3_head(target: Path) -> Path:
 
 
 def dflash_head(target: Path) -> Path:
-    """Return a random DFlash head (one Qwen3 layer, whose attention is not causal) for a target with two
-    layers or more: it drafts all its tokens in one pass."""
+    """Return a random DFlash head (one Qwen3 layer, whose attention is not causal) that reads the outputs of
+    a target's first two layers, and shares its embedding and output matrices: it drafts all its tokens in one
+    pass."""
     return _built(f"{target.name}-dflash-head", lambda folder: _write_dflash_head(folder, target))
 
 
@@ -351,7 +352,7 @@ def _write_dflash_head(folder: Path, target: Path, markov_rank: int = 0) -> None
 
     torch.manual_seed(0)
     of_target = AutoConfig.from_pretrained(target)
-    settings = {**TINY, "num_hidden_layers": 1, "head_dim": TINY["hidden_size"] // 4}
+    settings = {**TINY, "num_hidden_layers": 1, "head_dim": 32}
     config = Qwen3Config(vocab_size=of_target.vocab_size, **settings, tie_word_embeddings=False)
     hidden, layers_read = config.hidden_size, [0, 1]
     layer = Qwen3ForCausalLM(config).model.layers[0]
@@ -359,7 +360,6 @@ def _write_dflash_head(folder: Path, target: Path, markov_rank: int = 0) -> None
     weights["hidden_norm.weight"] = torch.ones(hidden)
     weights["norm.weight"] = torch.ones(hidden)
     weights["fc.weight"] = torch.randn(hidden, len(layers_read) * hidden) * 0.05
-    weights["lm_head.weight"] = torch.randn(config.vocab_size, hidden) * 0.05
     config.architectures = ["DFlashDraftModel"]
     if markov_rank:
         config.architectures = ["Qwen3DSparkModel"]

@@ -68,6 +68,33 @@ def test_on_the_v2_runner_drafts_are_made_a_step_ahead(tmp_path: Path) -> None:
     assert made["scheduler_cls"] == ASYNC_SCHEDULER
 
 
+def test_heads_that_draft_a_block_compose_on_v2_and_run_alone_on_v1(tmp_path: Path) -> None:
+    head = write_head(tmp_path / "h", architectures=["DFlashDraftModel"], block_size=8)
+
+    def free(v2: bool, **vllm: Any) -> list[str]:
+        asked = {"drafter": head, "speculate": {"vllm": vllm}}
+        return list(choose(read_speculation(asked)[0], Deployment("m", v2=v2), None).free)
+
+    assert free(v2=True) == ["ngram", "suffix", "grammar"]
+    assert free(v2=True, draft_sample_method="probabilistic") == free(v2=False) == []
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_where_vllm_plans_we_do_not(native: bool, tmp_path: Path) -> None:
+    v2 = Deployment("m", v2=True)
+    asked: dict[str, Any] = {
+        "native": native,
+        "drafter": {"model": write_model(tmp_path / "d")},
+        "vllm": {"enable_adaptive_verification": True},
+    }
+    choice = choose(read_speculation({"speculate": asked})[0], v2, None)
+    assert (choice.composes, choice.ahead, choice.plans) == (False, False, False)
+    assert engine_arguments(choice, "cuda").keys() == {"speculative_config"}
+    if not native:
+        with pytest.raises(ConfigError, match="leave out ngram"):
+            choose(read_speculation({"speculate": {**asked, "ngram": {}}})[0], v2, None)
+
+
 def test_a_batch_is_planned_for_its_end_and_a_server_for_throughput() -> None:
     def told(default: str, **asked: Any) -> Settings:
         choice = choose(read_speculation(asked)[0], Deployment("m"), None)

@@ -370,7 +370,8 @@ def test_a_checkpoint_with_its_own_drafter_is_left_to_vllm(tmp_path: Path) -> No
     [
         ({"rejection_sample_method": "block"}, HOST, Status.WARN, "silently 'standard'"),
         ({"rejection_sample_method": "synthetic"}, HOST, Status.FAIL, "not the target's"),
-        ({"enable_adaptive_verification": True}, HOST, Status.FAIL, "dspark"),
+        ({"enable_adaptive_verification": True}, HOST, Status.FAIL, "for a drafter"),
+        ({"enable_adaptive_verification": True}, CUDA, Status.FAIL, "for a drafter"),
         ({"use_heterogeneous_vocab": True}, HOST, Status.FAIL, "draft model only"),
     ],
 )

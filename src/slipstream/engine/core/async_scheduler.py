@@ -15,12 +15,13 @@ from vllm.v1.outputs import DraftTokenIds
 
 from slipstream.drafting.composer import Offer
 from slipstream.drafting.device import NOT_DRAFTED, UNKNOWN, Drafted
-from slipstream.engine.core.device_drafter import DeviceDrafter
+from slipstream.engine.core.device_drafter import TRY_EVERY, DeviceDrafter
 from slipstream.engine.core.scheduler import Scheduler, VllmRequest, make_planner
 from slipstream.engine.core.step_stats import Stops
 from slipstream.engine.settings import Settings
 from slipstream.engine.worker.v2_alignment import longest_draft, pack
 from slipstream.loop import Promise
+from slipstream.methods import method_of
 from slipstream.planning.draft_sampling import DraftSampling
 from slipstream.planning.planner import DrafterPlan, Planner, StepOutcome
 from slipstream.planning.step_cost import Step
@@ -72,7 +73,7 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
             self._device_drafter = DeviceDrafter(drafter, self.num_spec_tokens, is_lookup)
         self._draft_sampling: DraftSampling | None = None
         samples = self.vllm_config.speculative_config.draft_sample_method == "probabilistic"
-        if settings.plans and settings.drafter and samples:
+        if settings.plans and settings.drafter and samples and not method_of(settings.drafter).one_pass:
             self._draft_sampling = DraftSampling()
         self._drafter_plan = NO_PASSES
         """What the drafter drafts at the end of the step under way."""
@@ -138,11 +139,11 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
             if request.request_id in self._drafted_for and not request.is_prefill_chunk
         ]  # fmt: skip
         survival = self._device_drafter.expected_survival(decoding, plan.passes)
-        policy, is_lookup = self._loop.policy, self._device_drafter.is_lookup
+        drafter, policy = self._device_drafter, self._loop.policy
         seconds = 0.0
-        if isinstance(policy, Planner) and not is_lookup:
+        if isinstance(policy, Planner) and not drafter.drafts_all:
             seconds = policy.drafter_cost.seconds(plan.passes)
-        return Drafted(self._device_drafter.name, plan.passes, seconds, survival, plan.is_probe, is_lookup)
+        return Drafted(drafter.name, plan.passes, seconds, survival, plan.is_probe, drafter.is_lookup)
 
     def _update_after_schedule(self, scheduler_output: Any) -> None:
         if self._device_drafter is not None and scheduler_output.num_scheduled_tokens:
@@ -155,9 +156,10 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
         """Plan what the drafter drafts at the end of the step that is being scheduled."""
         assert self._loop is not None
         assert self._device_drafter is not None
-        if self._device_drafter.is_lookup:
+        if self._device_drafter.drafts_all:
             paused = self._loop.policy.paused(self._loop.state.step)
-            return NO_PASSES if paused else DrafterPlan({}, int(self.num_spec_tokens))
+            is_probe = not self._device_drafter.is_lookup and self._steps % TRY_EVERY == 0
+            return NO_PASSES if paused else DrafterPlan({}, int(self.num_spec_tokens), is_probe)
         if self.parallel_config.data_parallel_size > 1 or not isinstance(self._loop.policy, Planner):
             # Engines that draft in step with each other must draft alike.
             return DrafterPlan({}, int(self.num_spec_tokens))

@@ -8,8 +8,10 @@ import numpy as np
 from slipstream.drafting.calibration import Calibration, Record
 from slipstream.drafting.tally import Tally
 from slipstream.engine.core.step_stats import prior_survival
+from slipstream.methods import method_of
 
 LOOKUP_SURVIVAL = 0.3  # of the first token of a lookup, before anything has been seen
+TRY_EVERY = 100  # steps, after which one token of a drafter is verified to see whether it is right now
 
 
 class DeviceDrafter:
@@ -23,6 +25,11 @@ class DeviceDrafter:
         self.calibration = Calibration()
         self._prior = prior_survival(max_tokens, LOOKUP_SURVIVAL) if is_lookup else prior_survival(max_tokens)
         self._records: dict[str, Record] = {}
+
+    @property
+    def drafts_all(self) -> bool:
+        """Return whether it always drafts all its tokens, so that a plan of fewer saves no time."""
+        return self.is_lookup or method_of(self.name).one_pass
 
     def expected_survival(
         self, request_ids: Sequence[str], tokens: int | None = None

@@ -15,15 +15,13 @@ from vllm.v1.core.sched.scheduler import Scheduler as VllmScheduler
 from vllm.v1.outputs import DraftTokenIds
 
 from slipstream.drafting.requests import AUTO, OFF
-from slipstream.engine.core.device_drafter import DeviceDrafter
+from slipstream.engine.core.device_drafter import TRY_EVERY, DeviceDrafter
 from slipstream.engine.core.request_options import requested_draft_tokens
 from slipstream.engine.core.step_stats import StepStats
 from slipstream.engine.patches import expose_scheduler_report
 from slipstream.engine.settings import Settings
 from slipstream.planning.planner import Planner, StepOutcome, StepState
 from slipstream.planning.step_cost import Step, StepCost
-
-TRY_EVERY = 100  # steps without drafts, after which one token is drafted to see whether it is right now
 
 
 class LookaheadPlanning(StepStats):

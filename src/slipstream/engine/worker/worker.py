@@ -94,7 +94,6 @@ class GPUWorker(_Drafts, gpu_worker.Worker):
     """Not run by us so far: no GPU at hand."""
 
     def init_device(self) -> None:
-        recover_only_where_drafts_are()
         keep_all_logits_processors()
         super().init_device()
         self.extend_runner()
