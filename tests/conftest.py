@@ -25,16 +25,21 @@ SHARED_SERVERS = {
 LONGEST_FIRST = (
     "tests/e2e/test_plan.py",
     "tests/e2e/test_verify.py",
+    "tests/engine/test_v2_composition.py",
     "tests/engine/test_lossless.py",
+    "tests/e2e/test_training.py",
+    "tests/engine/test_grammar_drafts.py",
     "tests/e2e/test_bench.py",
+    "tests/engine/test_composition.py",
     "tests/e2e/test_examples.py",
     "tests/e2e/test_server.py",
-    "tests/engine/test_grammar_drafts.py",
-    "tests/engine/test_composition.py",
-    "tests/engine/test_v2_composition.py",
-    "tests/e2e/test_training.py",
-    "tests/engine/test_v2_runner.py",
+    "tests/e2e/test_plain_vllm.py",
     "tests/engine/test_sampled_distribution.py",
+    "tests/engine/test_v2_runner.py",
+    "tests/engine/test_v2_kernels.py",
+    "tests/engine/test_plain_vllm.py",
+    "tests/engine/test_drafter_cache.py",
+    "tests/engine/test_contract.py",
 )
 """Files that take minutes, so that no worker is left alone with one of them in the end."""
 
@@ -67,6 +72,11 @@ class ByFile(LoadScopeScheduling):
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
         return SHARED_SERVERS.get(file, file)
+
+    def _reschedule(self, node: Any) -> None:
+        """Give a worker its next file when its last test begins; xdist does so two tests before."""
+        if not self.workqueue or self._pending_of(self.assigned_work[node]) < 2:
+            super()._reschedule(node)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:

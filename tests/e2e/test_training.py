@@ -1,6 +1,7 @@
 """`slipstream train` on the tiny Llama, from prompts to a drafter that vLLM loads: one test per method, and
 the guide's commands."""
 
+import contextlib
 import json
 import os
 import re
@@ -10,14 +11,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import slipstream
-from e2e.server import QUICK
+from e2e.server import QUICK, SMALL
+from slipstream.cli import app
 from slipstream.training.card import length_of
 from slipstream.training.recipe import METHODS
 from slipstream.training.responses import read_responses
@@ -32,14 +35,20 @@ RECIPE: dict[str, dict[str, Any]] = {
 pytestmark = pytest.mark.usefixtures("quick_starts")
 
 
-def run(arguments: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "slipstream", *arguments],
-        capture_output=True, text=True, cwd=folder, timeout=2000, check=False,
-        env={**os.environ, **QUICK, "COLUMNS": "160", "NO_COLOR": "1"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done
+@pytest.fixture(scope="module", autouse=True)
+def small() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in SMALL.items():
+            patch.setenv(name, value)
+        yield
+
+
+def run(arguments: Sequence[str], folder: Path) -> str:
+    """Run a command in this process, which has imported what it needs, and return what it prints."""
+    with contextlib.chdir(folder):
+        done = CliRunner().invoke(app, [*arguments])
+    assert done.exit_code == 0, (arguments, done.output[-3000:], done.exception)
+    return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +99,7 @@ def accepted_by_the_engine(folder: Path, method: str) -> float:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_drafter_is_made_and_drafts(method: str, folder: Path) -> None:
-    result = json.loads(run(arguments(method), folder).stdout)
+    result = json.loads(run(arguments(method), folder))
     assert length_of(result, "greedy") > 1.5  # a random head is right about never: 1.0
     out = folder / method / "drafter"
     assert {file.name for file in out.iterdir()} >= {"config.json", "model.safetensors", "README.md"}
@@ -129,7 +138,7 @@ def test_the_guide(tiny_llama: str, tmp_path: Path) -> None:
             name = "doctor"
         elif name == "train":
             options += shlex.split(
-                "--texts 8 --max-tokens 16 --epochs 8 --recipe recipe.json --enforce-eager"
+                "--texts 8 --max-tokens 16 --epochs 2 --recipe recipe.json --enforce-eager"
             )
         elif name == "bench":
             continue

@@ -4,9 +4,12 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
+
+from e2e.server import QUICK, SMALL
 
 PROGRAM = """
 import json, os, sys
@@ -61,13 +64,17 @@ if __name__ == "__main__":
 
 
 def run(
-    model: str, environ: dict[str, str], program: str = PROGRAM, **arguments: Any
+    model: str,
+    environ: Mapping[str, str],
+    base: Mapping[str, str] = QUICK,
+    program: str = PROGRAM,
+    **arguments: Any,
 ) -> tuple[dict[str, Any], str]:
     """Return what plain vLLM did in a process of its own, and what it logged."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SLIPSTREAM")}
     done = subprocess.run(
         [sys.executable, "-c", program, json.dumps({"model": model, **arguments})],
-        env=environment | environ,
+        env={**environment, **base, **environ},
         capture_output=True,
         text=True,
         check=False,
@@ -92,7 +99,8 @@ def test_without_it_nothing_of_ours_is_loaded(bare: dict[str, Any]) -> None:
 
 
 def test_it_speculates_and_writes_the_same(tiny_llama: str, bare: dict[str, Any]) -> None:
-    found, log = run(tiny_llama, {"SLIPSTREAM": "fixed:3"})
+    """With processes that are spawned, as a user's are."""
+    found, log = run(tiny_llama, {"SLIPSTREAM": "fixed:3"}, SMALL)
     assert found, log[-3000:]
     assert found["scheduler"] == "slipstream.engine.core.scheduler"
     assert found["texts"] == bare["texts"]
@@ -101,7 +109,7 @@ def test_it_speculates_and_writes_the_same(tiny_llama: str, bare: dict[str, Any]
 
 
 def test_an_async_engine_speculates_and_writes_the_same(tiny_llama: str, bare: dict[str, Any]) -> None:
-    found, log = run(tiny_llama, {"SLIPSTREAM": "fixed:3"}, ASYNC_PROGRAM)
+    found, log = run(tiny_llama, {"SLIPSTREAM": "fixed:3"}, program=ASYNC_PROGRAM)
     assert found, log[-3000:]
     assert found["texts"] == bare["texts"]
     assert found["accepted"] > 0

@@ -8,7 +8,6 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +30,20 @@ REQUESTS: list[tuple[list[int], dict[str, Any]]] = [
 BARE = {"bare": {"speculate": "off"}}
 DRAWS = 1_500
 SAMPLED = {"draft_sample_method": "probabilistic"}
+Job = dict[str, Any]
 
 
-def run(
+def job(
     model: Path, requests: Sequence[tuple[Any, Any]], arms: dict[str, Any], texts: Path | None = None
-) -> dict[str, Any]:
-    """Run arms that write to these prompts, sampled so; if told, keep what bare vLLM wrote as `texts`."""
-    asked = {"model": str(model), "requests": requests, "arms": arms, "texts": str(texts) if texts else None}
+) -> Job:
+    """Return arms that write to these prompts, sampled so; `texts` keeps what bare vLLM writes."""
+    return {"model": str(model), "requests": requests, "arms": arms, "texts": str(texts) if texts else None}
+
+
+def run(jobs: dict[str, Job]) -> dict[str, Any]:
+    """Return what the arms of each job did, by its name."""
     environment = v2_on_cpu.environment({**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "0"})
-    results: dict[str, Any] = run_program(HERE / "v2" / "compose.py", environment, told=json.dumps(asked))
+    results: dict[str, Any] = run_program(HERE / "v2" / "compose.py", environment, told=json.dumps(jobs))
     return results
 
 
@@ -49,9 +53,7 @@ def prophet(texts: Path) -> dict[str, Any]:
     return {"mode": "fixed", "num_draft_tokens": K, "plugins": plugins}
 
 
-@pytest.fixture(scope="module")
-def composed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    texts = tmp_path_factory.mktemp("prophet") / "texts.json"
+def composed(texts: Path) -> Job:
     fixed = prophet(texts)
     planned = {"plugins": fixed["plugins"]}
     draft_model = {"drafter": str(models.noisy_llama())}
@@ -65,7 +67,8 @@ def composed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "dflash": {"speculate": fixed, "drafter": str(models.dflash_head(models.varied_llama()))},
         "dspark": {"speculate": fixed, "drafter": str(models.dspark_head(models.varied_llama()))},
         "dspark, planned": {
-            "speculate": {**planned, "vllm": SAMPLED}, "drafter": str(models.dspark_head(models.varied_llama()))
+            "speculate": {**planned, "vllm": SAMPLED},
+            "drafter": str(models.dspark_head(models.varied_llama())),
         },
         "one at once": {"speculate": fixed, **draft_model, "max_num_seqs": 1},
         "chunks": {"speculate": fixed, **draft_model, "max_num_batched_tokens": 32},
@@ -77,73 +80,19 @@ def composed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             "speculate": {**fixed, "vllm": SAMPLED}, "drafter": str(models.eagle_head(models.varied_llama())),
         },
     }  # fmt: skip
-    return run(models.varied_llama(), REQUESTS, BARE | arms, texts)
+    return job(models.varied_llama(), REQUESTS, BARE | arms, texts)
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["lookup", "lookup, planned", "draft model", "draft model, planned", "eagle", "eagle3", "dflash",
-     "dspark", "dspark, planned", "one at once", "chunks", "cached", "preempted", "sampled drafts",
-     "sampled drafts, planned", "sampled drafts, eagle"],
-)  # fmt: skip
-def test_the_text_is_bare_v2s(composed: dict[str, Any], name: str) -> None:
-    bare, found = composed["bare"]["texts"], composed[name]
-    assert found["texts"] == bare * (len(found["texts"]) // len(bare))
-    assert found["report"]["failures"] == 0
-    assert not found["report"]["faults"]
-    assert found["accepted_tokens"] > 0
-
-
-def test_lookup_drafts_are_put_where_the_text_is(composed: dict[str, Any]) -> None:
-    """The prophet is right four times of five, so of its drafts of three about two thirds are accepted."""
-    found = composed["lookup"]
-    drafted, accepted = (found["report"][what]["prophet"] for what in ("draft_tokens", "accepted_tokens"))
-    assert (drafted, accepted) == (found["draft_tokens"], found["accepted_tokens"])
-    assert accepted > 0.4 * drafted
-
-
-def test_the_drafter_drafts_where_lookup_was_wrong(composed: dict[str, Any]) -> None:
-    found = composed["draft model"]
-    by_proposer = found["report"]["accepted_tokens"]
-    assert by_proposer["prophet"] > 0
-    assert by_proposer["draft_model"] > 0
-    assert sum(by_proposer.values()) == found["accepted_tokens"]
-    assert sum(found["report"]["draft_tokens"].values()) == found["draft_tokens"]
-
-
-@pytest.mark.parametrize("name", ["eagle", "eagle3", "dflash", "dspark"])
-def test_a_head_drafts_where_lookup_was_wrong(composed: dict[str, Any], name: str) -> None:
-    """It is random, so that of its tokens hardly any is accepted."""
-    report = composed[name]["report"]
-    assert report["draft_tokens"][name] > 0
-    assert report["draft_tokens"]["prophet"] > report["accepted_tokens"]["prophet"] > 0
-    for what in ("draft_tokens", "accepted_tokens"):
-        assert sum(report[what].values()) == composed[name][what]
-
-
-def test_lookup_on_the_device_stands_in_where_lookup_was_wrong(tmp_path: Path) -> None:
+def looked_up_on_the_device(texts: Path) -> Job:
     """The prophet is wrong every other time; what this model writes soon repeats itself."""
-    texts = tmp_path / "texts.json"
     wrong = {"engine.planted.Prophet": {"texts": str(texts), "wrong": 0.5}}
     asked = {"mode": "fixed", "num_draft_tokens": K, "plugins": wrong, "ngram": {}}
-    results = run(models.tiny_llama(), REQUESTS, BARE | {"lookup": {"speculate": asked}}, texts)
-    found = results["lookup"]
-    assert found["texts"] == results["bare"]["texts"]
-    assert found["report"]["failures"] == 0
-    assert found["report"]["accepted_tokens"]["ngram_gpu"] > 0
-    assert sum(found["report"]["accepted_tokens"].values()) == found["accepted_tokens"]
-    assert sum(found["report"]["draft_tokens"].values()) == found["draft_tokens"]
+    return job(models.tiny_llama(), REQUESTS, BARE | {"lookup": {"speculate": asked}}, texts)
 
 
-def test_the_targets_own_layer_drafts_beside_lookup(tmp_path: Path) -> None:
-    texts = tmp_path / "texts.json"
+def with_mtp(texts: Path) -> Job:
     asked = prophet(texts) | {"drafter": {"method": "mtp"}}
-    results = run(models.with_mtp_layer(), REQUESTS, BARE | {"mtp": {"speculate": asked}}, texts)
-    found = results["mtp"]
-    assert found["texts"] == results["bare"]["texts"]
-    assert found["report"]["failures"] == 0
-    assert found["report"]["accepted_tokens"]["prophet"] > 0
-    assert found["report"]["draft_tokens"]["mtp"] > 0
+    return job(models.with_mtp_layer(), REQUESTS, BARE | {"mtp": {"speculate": asked}}, texts)
 
 
 WITH_TOKENIZER = {
@@ -153,31 +102,23 @@ WITH_TOKENIZER = {
 }  # fmt: skip
 
 
-def test_structured_output_is_drafted(tmp_path: Path) -> None:
+def structured(texts: Path) -> Job:
     """Of the prophet's wrong tokens the grammars forbid most, and one batch has requests without grammar."""
     grammars = [{"json": SCHEMA}, {"regex": "([a-z]{3}-[0-9]{2} ){9}"}, None]
     requests = [
         (prompt, {"max_tokens": 32, "structured_outputs": grammar} if grammar else {})
         for (prompt, _), grammar in zip(REQUESTS, grammars * 3, strict=False)
     ]
-    model, texts = models.tiny_llama(), tmp_path / "texts.json"
+    model = models.tiny_llama()
     arms: dict[str, dict[str, Any]] = {
         **BARE,
         "lookup": {"speculate": prophet(texts)},
         "draft model": {"speculate": prophet(texts), "drafter": str(model)},
     }
-    results = run(model, requests, {name: {**WITH_TOKENIZER, **arm} for name, arm in arms.items()}, texts)
-    for name in ("lookup", "draft model"):
-        found = results[name]
-        assert found["texts"] == results["bare"]["texts"]
-        assert found["report"]["failures"] == 0
-        drafted, accepted = (found["report"][what]["prophet"] for what in ("draft_tokens", "accepted_tokens"))
-        assert accepted > 0.4 * drafted
-        written = sum(map(len, found["texts"]))
-        assert found["accepted_tokens"] > 0.4 * written
+    return job(model, requests, {name: {**WITH_TOKENIZER, **arm} for name, arm in arms.items()}, texts)
 
 
-def test_features_of_requests() -> None:
+def with_features(_: Path) -> Job:
     """What `test_composition` tests on V1, in one batch, on a model that is small and has a tokenizer."""
     requests = [
         (prompt["prompt_token_ids"] if isinstance(prompt, dict) else prompt, sampling)
@@ -187,46 +128,19 @@ def test_features_of_requests() -> None:
     model = models.tiny_llama()
     asked = {"speculate": {"mode": "fixed", "num_draft_tokens": K, "ngram": {}}, "drafter": str(model)}
     arms = {"bare": WITH_TOKENIZER | {"speculate": "off"}, "composed": WITH_TOKENIZER | asked}
-    results = run(model, requests, arms)
-    bare, composed = results["bare"], results["composed"]
-    for place, (request, ours, theirs) in enumerate(
-        zip(requests, composed["texts"], bare["texts"], strict=False)
-    ):
-        assert ours == theirs, f"{place}: {request}"
-    assert composed["ends"] == bare["ends"]
-    assert composed["report"]["failures"] == 0
-    assert all(count > 0 for count in composed["report"]["accepted_tokens"].values())
+    return job(model, requests, arms)
 
 
-@pytest.mark.alone
-def test_two_ranks(tmp_path: Path) -> None:
-    texts = tmp_path / "texts.json"
-    two = {"tensor_parallel_size": 2}
-    asked = {"speculate": prophet(texts), "drafter": str(models.tiny_llama()), **two}
-    arms = {"bare": {"speculate": "off", **two}, "composed": asked}
-    results = run(models.tiny_llama(), REQUESTS, arms, texts)
-    assert results["composed"]["texts"] == results["bare"]["texts"]
-    assert results["composed"]["report"]["failures"] == 0
-    assert all(count > 0 for count in results["composed"]["report"]["accepted_tokens"].values())
-
-
-def test_requests_were_preempted(composed: dict[str, Any]) -> None:
-    assert composed["preempted"]["preemptions"] > 0
-
-
-@pytest.fixture(scope="module")
-def draw(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], dict[str, Any]]:
-    """Return what draws, with a seed, by drafts that are argmax, by drafts that are sampled, and by both in
-    turn. Lookup always says what is most probable, and is verified where the drafter's tokens would have
-    been."""
+def drawn(texts: Path, seed: int = 0) -> Job:
+    """By drafts that are argmax, by drafts that are sampled, and by both in turn. Lookup always says what is
+    most probable, and is verified where the drafter's tokens would have been."""
     expected = law()
-    texts = tmp_path_factory.mktemp("prophet") / "texts.json"
     texts.write_text(json.dumps([[*PROMPT, *max(expected, key=lambda text: expected[text])]]))
     plugins = {"engine.planted.Prophet": {"texts": str(texts), "wrong": 0.0}}
     argmax: dict[str, Any] = {"mode": "fixed", "num_draft_tokens": 2, "plugins": plugins}
     sampled = {**argmax, "vllm": SAMPLED}
 
-    def arm(speculate: dict[str, Any], seed: int) -> dict[str, Any]:
+    def arm(speculate: dict[str, Any]) -> dict[str, Any]:
         return {
             "speculate": speculate,
             "drafter": str(models.noisy_words()),
@@ -237,21 +151,124 @@ def draw(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], dict[str, 
             "seed": seed,
         }
 
-    @cache
-    def all_arms(seed: int) -> dict[str, Any]:
-        in_turn = {**arm(sampled, seed), "alternates": True}
-        arms = {"argmax": arm(argmax, seed), "sampled": arm(sampled, seed), "in turn": in_turn}
-        return run(models.few_words(), [(PROMPT, {})] * DRAWS, arms)
+    in_turn = {**arm(sampled), "alternates": True}
+    arms = {"argmax": arm(argmax), "sampled": arm(sampled), "in turn": in_turn}
+    return job(models.few_words(), [(PROMPT, {})] * DRAWS, arms)
 
-    return all_arms
+
+JOBS: dict[str, Callable[[Path], Job]] = {
+    "composed": composed,
+    "looked up on the device": looked_up_on_the_device,
+    "mtp": with_mtp,
+    "structured": structured,
+    "features": with_features,
+    "drawn": drawn,
+}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Of all jobs. One process runs them: it imports vLLM once, and compiles once what kernels share."""
+    folder = tmp_path_factory.mktemp("prophets")
+    return run({name: make(folder / f"{name}.json") for name, make in JOBS.items()})
+
+
+def of(results: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return the results of a job by arm."""
+    found = results[name]
+    assert isinstance(found, dict), found
+    return found
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["lookup", "lookup, planned", "draft model", "draft model, planned", "eagle", "eagle3", "dflash",
+     "dspark", "dspark, planned", "one at once", "chunks", "cached", "preempted", "sampled drafts",
+     "sampled drafts, planned", "sampled drafts, eagle"],
+)  # fmt: skip
+def test_the_text_is_bare_v2s(results: dict[str, Any], name: str) -> None:
+    bare, found = of(results, "composed")["bare"]["texts"], of(results, "composed")[name]
+    assert found["texts"] == bare * (len(found["texts"]) // len(bare))
+    assert found["report"]["failures"] == 0
+    assert not found["report"]["faults"]
+    assert found["accepted_tokens"] > 0
+
+
+def test_lookup_drafts_are_put_where_the_text_is(results: dict[str, Any]) -> None:
+    """The prophet is right four times of five, so of its drafts of three about two thirds are accepted."""
+    found = of(results, "composed")["lookup"]
+    drafted, accepted = (found["report"][what]["prophet"] for what in ("draft_tokens", "accepted_tokens"))
+    assert (drafted, accepted) == (found["draft_tokens"], found["accepted_tokens"])
+    assert accepted > 0.4 * drafted
+
+
+def test_the_drafter_drafts_where_lookup_was_wrong(results: dict[str, Any]) -> None:
+    found = of(results, "composed")["draft model"]
+    by_proposer = found["report"]["accepted_tokens"]
+    assert by_proposer["prophet"] > 0
+    assert by_proposer["draft_model"] > 0
+    assert sum(by_proposer.values()) == found["accepted_tokens"]
+    assert sum(found["report"]["draft_tokens"].values()) == found["draft_tokens"]
+
+
+@pytest.mark.parametrize("name", ["eagle", "eagle3", "dflash", "dspark"])
+def test_a_head_drafts_where_lookup_was_wrong(results: dict[str, Any], name: str) -> None:
+    """It is random, so that of its tokens hardly any is accepted."""
+    found = of(results, "composed")[name]
+    report = found["report"]
+    assert report["draft_tokens"][name] > 0
+    assert report["draft_tokens"]["prophet"] > report["accepted_tokens"]["prophet"] > 0
+    for what in ("draft_tokens", "accepted_tokens"):
+        assert sum(report[what].values()) == found[what]
+
+
+def test_requests_were_preempted(results: dict[str, Any]) -> None:
+    assert of(results, "composed")["preempted"]["preemptions"] > 0
+
+
+def test_lookup_on_the_device_stands_in_where_lookup_was_wrong(results: dict[str, Any]) -> None:
+    bare, found = (of(results, "looked up on the device")[name] for name in ("bare", "lookup"))
+    assert found["texts"] == bare["texts"]
+    assert found["report"]["failures"] == 0
+    assert found["report"]["accepted_tokens"]["ngram_gpu"] > 0
+    assert sum(found["report"]["accepted_tokens"].values()) == found["accepted_tokens"]
+    assert sum(found["report"]["draft_tokens"].values()) == found["draft_tokens"]
+
+
+def test_the_targets_own_layer_drafts_beside_lookup(results: dict[str, Any]) -> None:
+    bare, found = (of(results, "mtp")[name] for name in ("bare", "mtp"))
+    assert found["texts"] == bare["texts"]
+    assert found["report"]["failures"] == 0
+    assert found["report"]["accepted_tokens"]["prophet"] > 0
+    assert found["report"]["draft_tokens"]["mtp"] > 0
+
+
+@pytest.mark.parametrize("name", ["lookup", "draft model"])
+def test_structured_output_is_drafted(results: dict[str, Any], name: str) -> None:
+    found = of(results, "structured")[name]
+    assert found["texts"] == of(results, "structured")["bare"]["texts"]
+    assert found["report"]["failures"] == 0
+    drafted, accepted = (found["report"][what]["prophet"] for what in ("draft_tokens", "accepted_tokens"))
+    assert accepted > 0.4 * drafted
+    written = sum(map(len, found["texts"]))
+    assert found["accepted_tokens"] > 0.4 * written
+
+
+def test_features_of_requests(results: dict[str, Any]) -> None:
+    bare, ours = (of(results, "features")[name] for name in ("bare", "composed"))
+    assert ours["texts"] == bare["texts"]
+    assert ours["ends"] == bare["ends"]
+    assert ours["report"]["failures"] == 0
+    assert all(count > 0 for count in ours["report"]["accepted_tokens"].values())
 
 
 @pytest.mark.parametrize("drafts", ["argmax", "sampled", "in turn"])
-def test_the_distribution_is_the_targets(drafts: str, draw: Callable[[int], dict[str, Any]]) -> None:
+def test_the_distribution_is_the_targets(drafts: str, results: dict[str, Any], tmp_path: Path) -> None:
     """With the drafter's probabilities in place of certainty, lookup would be accepted far too often."""
     found = []
     for seed in (0, 1):  # the second only if the first looks bad, as one in ten thousand does by chance
-        result = draw(seed)[drafts]
+        drew = results if seed == 0 else run({"drawn": drawn(tmp_path / "texts.json", seed)})
+        result = of(drew, "drawn")[drafts]
         assert all(count > DRAWS / 10 for count in result["report"]["draft_tokens"].values())
         assert len(result["report"]["draft_tokens"]) == 2
         if drafts == "in turn":
@@ -260,3 +277,19 @@ def test_the_distribution_is_the_targets(drafts: str, draw: Callable[[int], dict
         if found[-1] > SIGNIFICANT:
             return
     raise AssertionError(f"twice not the target's distribution: {found}")
+
+
+def with_two_ranks(texts: Path) -> Job:
+    two = {"tensor_parallel_size": 2}
+    asked = {"speculate": prophet(texts), "drafter": str(models.tiny_llama()), **two}
+    arms = {"bare": {"speculate": "off", **two}, "composed": asked}
+    return job(models.tiny_llama(), REQUESTS, arms, texts)
+
+
+@pytest.mark.alone
+def test_two_ranks(tmp_path: Path) -> None:
+    results = run({"two ranks": with_two_ranks(tmp_path / "texts.json")})
+    bare, found = (of(results, "two ranks")[name] for name in ("bare", "composed"))
+    assert found["texts"] == bare["texts"]
+    assert found["report"]["failures"] == 0
+    assert all(count > 0 for count in found["report"]["accepted_tokens"].values())

@@ -27,6 +27,7 @@ SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db
 
 DRAFTER_LAYERS = 24  # of 30: picks the same next token as the whole model about 4 times in 10
 MEDUSA_HEADS = 3
+BYTES = 258  # tokens of the byte tokenizer: two of them begin and end a text
 MLP_STAGES = 3
 TINY = {
     "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -64,6 +65,12 @@ def tiny_llama() -> Path:
 def other_tokenizer() -> Path:
     """Return a random Llama with another tokenizer but SmolLM2's `vocab_size`: a mismatch vLLM overlooks."""
     return _built("tiny-other-tokenizer", _write_other_tokenizer)
+
+
+def stuttering_llama() -> Path:
+    """Return a random Llama of 258 tokens, bytes mostly, that is likely to say its last token again: lookup
+    drafts that, and where it is sampled at temperature 1, drafts are about as often kept as rejected."""
+    return _built("stuttering-llama", _write_stuttering_llama)
 
 
 def medusa_heads(target: Path | None = None) -> Path:
@@ -243,19 +250,23 @@ def _write_tiny_llama(folder: Path) -> None:
 
 
 def _write_other_tokenizer(folder: Path) -> None:
+    _write_random_llama(folder, _target_config()["vocab_size"])
+    _write_byte_tokenizer(folder)
+
+
+def _write_byte_tokenizer(folder: Path) -> None:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=258,
+        vocab_size=BYTES,
         special_tokens=["<s>", "</s>"],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
     tokenizer.train_from_iterator([], trainer)
-    _write_random_llama(folder, _target_config()["vocab_size"])
     tokenizer.save(str(folder / "tokenizer.json"))
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -263,6 +274,21 @@ def _write_other_tokenizer(folder: Path) -> None:
         "eos_token": "</s>",
     }
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+
+
+def _write_stuttering_llama(folder: Path) -> None:
+    """Long embeddings, which are the output matrix too, outweigh what the layers add: a token's own logit is
+    about 8, the others' are 0 with a deviation of 1.8."""
+    import torch
+    from transformers import LlamaForCausalLM
+
+    narrow = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 1, "num_key_value_heads": 1}
+    _write_random_llama(folder, BYTES, **narrow)
+    model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    with torch.no_grad():
+        model.get_input_embeddings().weight.mul_(16.0)
+    model.save_pretrained(folder)
+    _write_byte_tokenizer(folder)
 
 
 def _target_config() -> dict[str, Any]:

@@ -1,20 +1,23 @@
 """Runs arms on the V2 model runner with asynchronous scheduling, in this process, and prints as JSON what
-they wrote and what was drafted.
+they wrote and what was drafted, or for a job that fails, how.
 
-A program of its own because its environment holds from its start (`slipstream.testing.v2`). A request is a
-prompt and what is special about its sampling; an arm is the arguments of `slipstream.LLM`, and `rounds`,
-`sampling` and `alternates` (drafts are argmax for half of the requests and sampled for the others). What an
-arm named bare writes is kept in the file `texts`, for arms after it.
+A program of its own because its environment holds from its start (`slipstream.testing.v2`). A job is a model,
+requests, arms and perhaps a file `texts`. A request is a prompt and what is special about its sampling; an
+arm is the arguments of `slipstream.LLM`, and `rounds`, `sampling` and `alternates` (drafts are argmax for
+half of the requests and sampled for the others). What an arm named bare writes is kept in `texts`, for arms
+after it.
 """
 
 import gc
 import json
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
 import slipstream
 from engine.runs import sampling_of
+from sharing_a_core.sitecustomize import sleep_instead_of_spinning
 from slipstream.planning.draft_sampling import DraftSampling
 
 
@@ -57,13 +60,25 @@ def run(model: str, requests: list[tuple[Any, dict[str, Any]]], arm: dict[str, A
     return result
 
 
-if __name__ == "__main__":
-    asked = json.loads(sys.stdin.read())
+def run_arms(
+    model: str, requests: list[tuple[Any, dict[str, Any]]], arms: dict[str, dict[str, Any]], texts: str | None
+) -> dict[str, Any]:
     results = {}
-    for name, arm in asked["arms"].items():
-        results[name] = run(asked["model"], asked["requests"], arm)
-        if name == "bare" and asked["texts"]:
-            texts = results[name]["texts"]
-            known = [p + text for (p, _), text in zip(asked["requests"], texts, strict=True)]
-            Path(asked["texts"]).write_text(json.dumps(known))
+    for name, arm in arms.items():
+        results[name] = run(model, requests, arm)
+        if name == "bare" and texts:
+            written = results[name]["texts"]
+            known = [p + text for (p, _), text in zip(requests, written, strict=True)]
+            Path(texts).write_text(json.dumps(known))
+    return results
+
+
+if __name__ == "__main__":
+    sleep_instead_of_spinning()
+    results: dict[str, Any] = {}
+    for name, job in json.loads(sys.stdin.read()).items():
+        try:
+            results[name] = run_arms(**job)
+        except Exception:
+            results[name] = traceback.format_exc()
     sys.stdout.write("\nRESULT " + json.dumps(results) + "\n")
