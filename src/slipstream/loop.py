@@ -84,7 +84,8 @@ class SpeculationLoop:
         self.promise, self._offers = NO_PROMISE, {}
         requests = list(requests)
         selected = self._select(requests, step, queue)
-        if not selected and not self.composer.drafters and not drafted.survival:
+        drafts_alone = drafted.survival and not drafted.only_beside_offers
+        if not selected and not self.composer.drafters and not drafts_alone:
             return {}
         begun, planning = self._clock(), self.seconds["planning"]
         wanted = self._observe(selected)

@@ -140,18 +140,20 @@ def drawn(texts: Path, seed: int = 0) -> Job:
     argmax: dict[str, Any] = {"mode": "fixed", "num_draft_tokens": 2, "plugins": plugins}
     sampled = {**argmax, "vllm": SAMPLED}
 
-    def arm(speculate: dict[str, Any]) -> dict[str, Any]:
+    def arm(speculate: dict[str, Any], **sampling: Any) -> dict[str, Any]:
         return {
             "speculate": speculate,
             "drafter": str(models.noisy_words()),
             "max_num_seqs": 256,
             "max_model_len": 160,
             "kv_cache_memory_bytes": 512 * 1024**2,
-            "sampling": {"temperature": 1.0, "top_k": TOP_K, "max_tokens": 4},
+            "sampling": {"temperature": 1.0, "top_k": TOP_K, "max_tokens": 4, **sampling},
             "seed": seed,
         }
 
-    in_turn = {**arm(sampled), "alternates": True}
+    # Only where drafts are planned is it chosen, and what requests ask for themselves is not planned.
+    planned = {"num_draft_tokens": 2, "plugins": plugins, "vllm": SAMPLED}
+    in_turn = {**arm(planned, extra_args={"speculate": 2}), "alternates": True}
     arms = {"argmax": arm(argmax), "sampled": arm(sampled), "in turn": in_turn}
     return job(models.few_words(), [(PROMPT, {})] * DRAWS, arms)
 

@@ -35,7 +35,7 @@ class Drafted:
     def combine(self, offers: dict[str, Offer], under_way: Mapping[str, int]) -> dict[str, Survival]:
         """Return what is expected of the tokens that can be verified, by request: of its offer after the
         tokens under way, and of the drafter's where the offer turns out to be wrong there. Offers that take
-        more from the drafter than they bring are removed."""
+        more from the drafter than they bring are removed; from one that stands in only, they take nothing."""
         if not self.survival and not under_way:
             return {request: offer.survival for request, offer in offers.items()}
         combined = {} if self.only_beside_offers else dict(self.survival)
@@ -43,7 +43,8 @@ class Drafted:
             skipped = under_way.get(request, 0)
             ours, theirs = offer.survival[skipped:], self.survival.get(request, ())
             aligned = offer.survival[skipped - 1] if skipped and ours else 1.0
-            if sum(ours) > aligned * sum(theirs):
+            taken = 0.0 if self.only_beside_offers else aligned * sum(theirs)
+            if sum(ours) > taken:
                 combined[request] = [
                     value + (1 - aligned) * _at(theirs, place) for place, value in enumerate(ours)
                 ]

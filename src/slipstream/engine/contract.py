@@ -65,7 +65,9 @@ CONTRACT: Mapping[str, tuple[Reliance, ...]] = {
         ),
         Reliance("vllm.engine.arg_utils:AsyncEngineArgs"),
         Reliance("vllm.utils.argparse_utils:FlexibleArgumentParser", has=("parse_args",)),
-        Reliance("vllm.config:SpeculativeConfig", has=tuple(sorted(VLLM_KEYS))),
+        Reliance(
+            "vllm.config:SpeculativeConfig", has=(*sorted(VLLM_KEYS), "use_multi_module_mtp")
+        ),
         Reliance(
             "vllm.config:VllmConfig",
             has=(

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from slipstream.errors import ConfigError
+from slipstream.methods import method_of
 
 KEY = "slipstream"
 TRACE_VARIABLE = "SLIPSTREAM_TRACE"  # the file that a trace of the run goes to
@@ -47,6 +48,11 @@ class Settings:
     @property
     def composes(self) -> bool:
         return bool(self.free or self.drafter)
+
+    @property
+    def chooses_sampling(self) -> bool:
+        """Return whether a drafter that can sample its drafts is told for which requests it does."""
+        return self.plans and bool(self.drafter) and not method_of(self.drafter).one_pass
 
     def as_dict(self) -> dict[str, Any]:
         return {KEY: asdict(self)}

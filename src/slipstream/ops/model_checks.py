@@ -114,7 +114,7 @@ def check_vllm_classes(setup: Setup) -> Iterator[Finding]:
         yield Finding("head", Status.FAIL, reason, f"take a head that vLLM loads ({train}), or a draft model")
     if target is None or setup.deployment.model_impl not in ("auto", "vllm"):
         return
-    if reason := why_target_has_no_layers(target, method, setup.host.vllm_folder):
+    if reason := why_target_has_no_layers(target, method, setup.host.vllm_folder, drafter):
         fix = f"take a draft model, Medusa heads or an EAGLE head ({train}), or leave the drafter out"
         yield Finding("head", Status.FAIL, reason, fix)
 
@@ -131,10 +131,13 @@ def why_head_is_not_loaded(head: Checkpoint, method: str) -> str:
     return f"vLLM 0.32 has no {classes[0]}, as which it would load {head.name}"
 
 
-def why_target_has_no_layers(target: Checkpoint, method: str, vllm: Path | None) -> str:
+def why_target_has_no_layers(
+    target: Checkpoint, method: str, vllm: Path | None, head: Checkpoint | None = None
+) -> str:
     """Return why vLLM does not hand over the states of the target's layers, which the method reads; empty if
-    it does, or that is not known. `vllm` is the folder of its source."""
-    if vllm is None or not method_of(method).reads_layers:
+    it does, that is not known, or the head says that it reads none. `vllm` is the folder of its source."""
+    nested = (head.config.get("eagle_config") if head else None) or {}
+    if vllm is None or not method_of(method).reads_layers or not nested.get("use_aux_hidden_state", True):
         return ""
     known = {name: hands_over_layers(vllm, name) for name in target.architectures}
     if False not in known.values() or True in known.values():

@@ -124,7 +124,7 @@ def why_not(target: Checkpoint, vocabulary: Vocabulary | None, drafter: Checkpoi
         return (
             why_head_does_not_fit(target, drafter)
             or why_head_is_not_loaded(drafter, method)
-            or why_target_has_no_layers(target, method, vllm_folder())
+            or why_target_has_no_layers(target, method, vllm_folder(), drafter)
         )
     if not drafter.generates_text:
         return f"{', '.join(drafter.architectures)} does not generate text"

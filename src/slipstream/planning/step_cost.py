@@ -145,8 +145,9 @@ class StepCost:
         self.speed = 0.0
         """Logarithm of how much slower the machine is than when the profile was made."""
         self.steps = 0
-        self._outliers = [0, 0]
-        """In a row, of steps without drafts and of steps with drafts; steps too short count below 0."""
+        self._outliers: dict[bool | tuple[Kind, bool], int] = {}
+        """In a row, of all steps with or without drafts, and of those of a kind; steps too short count below
+        0."""
         self._fine: dict[Kind, _Factors] = {}
         self._coarse: dict[tuple[int, bool], _Factors] = {}
         """By requests, and whether there are prompts: for kinds not seen yet."""
@@ -190,10 +191,12 @@ class StepCost:
         if self.steps == 0:  # the profile leaves out what vLLM does around the pass
             self.speed = real
         surprise = real - self.speed - _factor(fine, coarse, place)
-        if self._is_outlier(step.drafts > 0, surprise):
+        drafted = step.drafts > 0
+        of_all, of_kind = (self._outliers_in_a_row(of, surprise) for of in (drafted, (_kind(step), drafted)))
+        if 0 < max(of_all, of_kind) < THRESHOLDS.hangs_in_a_row:
             return False
         self.steps += 1
-        if surprise < -THRESHOLDS.hang_factor:  # what was believed before is wrong
+        if surprise < 0 and of_all >= THRESHOLDS.hangs_in_a_row:  # what was believed before is wrong
             self.speed += surprise
             surprise = 0.0
         self.speed += THRESHOLDS.speed_rate * _bounded(surprise)
@@ -202,17 +205,16 @@ class StepCost:
             factor.learn(real - self.speed - factor.value)
         return True
 
-    def _is_outlier(self, drafted: bool, surprise: float) -> bool:
-        """Return whether a step took too long or too short, and not so many before it did so in a row."""
+    def _outliers_in_a_row(self, of: bool | tuple[Kind, bool], surprise: float) -> int:
+        """Return how many steps of these, with this one, took too long or too short without one between them
+        that did not."""
+        before = self._outliers.get(of, 0)
         if abs(surprise) <= THRESHOLDS.hang_factor:
-            self._outliers[drafted] = 0
-            return False
-        before = self._outliers[drafted]
-        if surprise > 0:
-            self._outliers[drafted] = max(before, 0) + 1
+            now = 0
         else:
-            self._outliers[drafted] = min(before, 0) - 1
-        return abs(self._outliers[drafted]) < THRESHOLDS.hangs_in_a_row
+            now = max(before, 0) + 1 if surprise > 0 else min(before, 0) - 1
+        self._outliers[of] = now
+        return abs(now)
 
     def steps_seen(self, step: Step) -> int:
         """Return how many steps of this kind were measured."""

@@ -54,3 +54,5 @@ def test_a_lookup_stands_in_for_offers_only() -> None:
     offers = {"a": Offer("suffix", [1, 2, 3], [0.9, 0.8, 0.7])}
     combined = lookup.combine(offers, {"a": 1, "b": 1})
     assert combined == {"a": pytest.approx([0.8 + 0.1 * 0.3, 0.7 + 0.1 * 0.2])}
+    short = {"a": Offer("suffix", [1, 2], [0.8, 0.1])}
+    assert set(lookup.combine(short, {"a": 1})) == set(short) == {"a"}, "it would never be verified itself"

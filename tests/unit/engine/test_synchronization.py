@@ -30,7 +30,9 @@ def waits(source: str) -> Iterator[str]:
                 yield ast.unparse(node)
 
 
-@pytest.mark.parametrize("module", ["v2_alignment.py", "v2_draft_model.py", "worker.py"])
+@pytest.mark.parametrize(
+    "module", ["v2_alignment.py", "v2_draft_model.py", "v2_draft_sampling.py", "worker.py"]
+)
 def test_nothing_waits_for_the_device(module: str) -> None:
     assert not list(waits((WORKER / module).read_text()))
 

@@ -217,6 +217,18 @@ def test_a_machine_that_became_much_faster_is_believed_the_third_time() -> None:
     assert cost.seconds(Step(4)) == pytest.approx(truth(Step(4)) / 10, rel=0.05)
 
 
+def test_a_kind_of_step_that_is_much_faster_than_believed_is_learnt_though_it_comes_now_and_then() -> None:
+    """One with a prompt, say, on a machine where the host is what takes long."""
+    cost = StepCost(PROFILE)
+    prompt = Step(4, prefill=512)
+    for _ in range(60):
+        for _ in range(5):
+            cost.learn(Step(4), truth(Step(4)))
+        cost.learn(prompt, truth(prompt) / 5)
+    assert cost.seconds(Step(4)) == pytest.approx(truth(Step(4)), rel=0.1)
+    assert cost.seconds(prompt) == pytest.approx(truth(prompt) / 5, rel=0.2)
+
+
 def test_an_outlier_as_the_first_step_with_so_many_drafts() -> None:
     """Not quite three times too long, so it does not hang; what it is believed to cost keeps it from being
     tried again."""

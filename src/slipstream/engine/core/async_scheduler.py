@@ -21,7 +21,6 @@ from slipstream.engine.core.step_stats import Stops
 from slipstream.engine.settings import Settings
 from slipstream.engine.worker.v2_alignment import longest_draft, pack
 from slipstream.loop import Promise
-from slipstream.methods import method_of
 from slipstream.planning.draft_sampling import DraftSampling
 from slipstream.planning.planner import DrafterPlan, Planner, StepOutcome
 from slipstream.planning.step_cost import Step
@@ -70,10 +69,11 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
         self._device_drafter: DeviceDrafter | None = None
         if drafter := settings.drafter or settings.device_lookup:
             is_lookup = not settings.drafter
-            self._device_drafter = DeviceDrafter(drafter, self.num_spec_tokens, is_lookup)
+            runs_all = self.vllm_config.speculative_config.use_multi_module_mtp()
+            self._device_drafter = DeviceDrafter(drafter, self.num_spec_tokens, is_lookup, runs_all)
         self._draft_sampling: DraftSampling | None = None
         samples = self.vllm_config.speculative_config.draft_sample_method == "probabilistic"
-        if settings.plans and settings.drafter and samples and not method_of(settings.drafter).one_pass:
+        if settings.chooses_sampling and samples:
             self._draft_sampling = DraftSampling()
         self._drafter_plan = NO_PASSES
         """What the drafter drafts at the end of the step under way."""
@@ -158,8 +158,10 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
         assert self._device_drafter is not None
         if self._device_drafter.drafts_all:
             paused = self._loop.policy.paused(self._loop.state.step)
-            is_probe = not self._device_drafter.is_lookup and self._steps % TRY_EVERY == 0
-            return NO_PASSES if paused else DrafterPlan({}, int(self.num_spec_tokens), is_probe)
+            if paused and not self._loop.state.requested:
+                return NO_PASSES
+            is_probe = not (paused or self._device_drafter.is_lookup) and self._steps % TRY_EVERY == 0
+            return DrafterPlan({}, int(self.num_spec_tokens), is_probe)
         if self.parallel_config.data_parallel_size > 1 or not isinstance(self._loop.policy, Planner):
             # Engines that draft in step with each other must draft alike.
             return DrafterPlan({}, int(self.num_spec_tokens))

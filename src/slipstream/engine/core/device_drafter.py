@@ -17,10 +17,10 @@ TRY_EVERY = 100  # steps, after which one token of a drafter is verified to see 
 class DeviceDrafter:
     """Learns from how many of its tokens were accepted, for each request and for all."""
 
-    def __init__(self, name: str, max_tokens: int, is_lookup: bool = False) -> None:
+    def __init__(self, name: str, max_tokens: int, is_lookup: bool = False, runs_all: bool = False) -> None:
         """Take whether it is vLLM's lookup, which costs next to nothing: it runs at every step, and stands in
-        for offers that turn out to be wrong."""
-        self.name, self.is_lookup = name, is_lookup
+        for offers that turn out to be wrong. With `runs_all` vLLM runs all its passes whatever is planned."""
+        self.name, self.is_lookup, self._runs_all = name, is_lookup, runs_all
         self.tally = Tally()
         self.calibration = Calibration()
         self._prior = prior_survival(max_tokens, LOOKUP_SURVIVAL) if is_lookup else prior_survival(max_tokens)
@@ -29,7 +29,7 @@ class DeviceDrafter:
     @property
     def drafts_all(self) -> bool:
         """Return whether it always drafts all its tokens, so that a plan of fewer saves no time."""
-        return self.is_lookup or method_of(self.name).one_pass
+        return self.is_lookup or self._runs_all or method_of(self.name).one_pass
 
     def expected_survival(
         self, request_ids: Sequence[str], tokens: int | None = None

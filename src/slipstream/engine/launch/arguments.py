@@ -14,6 +14,7 @@ LOOKAHEAD_ASYNC_SCHEDULER = "slipstream.engine.core.lookahead_scheduler.AsyncLoo
 CPU_WORKER = "slipstream.engine.worker.worker.CPUWorker"
 GPU_WORKER = "slipstream.engine.worker.worker.GPUWorker"
 ROOM_FOR_DRAFTS = "ngram_gpu"
+LONGEST_MATCH_ON_DEVICE = 8  # tokens, over which the loops of vLLM's kernel are unrolled
 MANY = 1 << 20  # requests
 NO_DRAFTER = "slipstream.engine.worker.drafters.NoDrafter"
 TIMED_CPU_WORKER = "slipstream.engine.worker.step_times.TimedCPUWorker"
@@ -116,7 +117,8 @@ def _looks_up_on_device(choice: ResolvedSpeculation) -> bool:
 
 def _lookup_lengths(choice: ResolvedSpeculation) -> dict[str, int]:
     options = choice.free.get("ngram", {"min": 2, "max": 2})
-    return {"prompt_lookup_min": options["min"], "prompt_lookup_max": options["max"]}
+    least, most = (min(options[end], LONGEST_MATCH_ON_DEVICE) for end in ("min", "max"))
+    return {"prompt_lookup_min": least, "prompt_lookup_max": most}
 
 
 def _graphs(choice: ResolvedSpeculation) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class _Drafts:
                 self._aligns = True
                 if not settings.drafter:
                     propose_if_asked(self.model_runner.speculator, ever=bool(settings.device_lookup))
-                elif self.model_runner.speculator.draft_logits is not None:
+                elif settings.chooses_sampling and self.model_runner.speculator.draft_logits is not None:
                     choose_sampling(self.model_runner.speculator)
             return
         drafts = (OnDemandDrafting,) if Settings.of(self.vllm_config).drafter else ()
