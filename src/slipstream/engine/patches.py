@@ -275,7 +275,8 @@ def refuse_unknown_options(original: Any) -> Any:
         try:
             parse(extra.get(KEY, "auto"))
         except ValueError as error:  # of this kind the server answers 400
-            raise VLLMValidationError(str(error), parameter=KEY, value=extra[KEY]) from None
+            # Without the value, which may hold a character that no answer can be written with.
+            raise VLLMValidationError(str(error), parameter=KEY) from None
         return original(self, request_id, prompt, params, *args, **kwargs)
 
     return process_inputs

@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -80,3 +80,13 @@ def test_without_a_required_patch_nothing_starts(engine: ModuleType, monkeypatch
     patch = replaces("some_engine:step", "requests", required=True)(lambda original: None)
     with pytest.raises(SetupError, match=r"takes \(requests, budget\).*--speculate off"):
         patch()
+
+
+def test_a_refused_option_is_told_though_no_answer_can_hold_it() -> None:
+    from vllm.exceptions import VLLMValidationError
+
+    process_inputs = patches.refuse_unknown_options.make(lambda *args: None)
+    params = SimpleNamespace(extra_args={"speculate": "\ud800"})
+    with pytest.raises(VLLMValidationError, match="write off, auto or a number") as refused:
+        process_inputs(None, "request", "prompt", params)
+    assert str(refused.value).encode()

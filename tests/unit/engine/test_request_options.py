@@ -24,7 +24,7 @@ def test_a_wish(wish: Any, meaning: int) -> None:
     assert requested_draft_tokens(request(extra_args={"speculate": wish})) == meaning
 
 
-@pytest.mark.parametrize("wish", ["maybe", -1, 2.5, True, None, [1], ""])
+@pytest.mark.parametrize("wish", ["maybe", -1, 2.5, float("inf"), True, None, [1], ""])
 def test_what_is_no_wish_says_what_to_write(wish: Any) -> None:
     with pytest.raises(ValueError, match="write off, auto or a number"):
         parse(wish)

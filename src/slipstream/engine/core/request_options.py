@@ -36,7 +36,7 @@ def parse(value: Any) -> int:
         return OFF
     try:
         number = int(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = -1
     if number < 0 or isinstance(value, bool | float):
         raise ValueError(f"{KEY}={value!r} in vllm_xargs: write off, auto or a number of draft tokens")
