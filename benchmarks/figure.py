@@ -1,11 +1,16 @@
 """A chart of `slipstream.reporting` as an SVG file of its own, with a heading and a legend."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from slipstream.reporting.charts import LEFT, WIDTH, Series
+from slipstream.reporting.charts import LEFT, WIDTH, Point, Series
 from slipstream.reporting.page import STYLE, series_style
+
+
+def points_of(intervals: Iterable[Mapping[str, float]]) -> list[Point]:
+    """Return a point for each committed value and its interval, side by side."""
+    return [Point(place, of["value"], of["low"], of["high"]) for place, of in enumerate(intervals)]
 
 
 def write_figure(path: Path, chart: str, heading: str, series: Sequence[Series], legend_x: int) -> None:

@@ -7,9 +7,9 @@ import json
 import sys
 from pathlib import Path
 
-from figure import write_figure
+from figure import points_of, write_figure
 
-from slipstream.reporting.charts import Point, Series, line_chart
+from slipstream.reporting.charts import Series, line_chart
 
 NAMES = {"throughput": "auto", "fixed:3": "fixed K=3", "fixed:5": "fixed K=5"}
 
@@ -18,13 +18,10 @@ def main() -> None:
     source, target = map(Path, sys.argv[1:])
     cells = json.loads(source.read_text())["cells"]
     arms = [name for name in cells[0]["arms"] if name != "bare"]
-    series = []
-    for number, arm in enumerate(arms):
-        points = []
-        for place, cell in enumerate(cells):
-            ratio = cell["arms"][arm]["end_to_end_over_bare"]
-            points.append(Point(place, ratio["value"], ratio["low"], ratio["high"]))
-        series.append(Series(NAMES[arm], number + 1, points))
+    series = [
+        Series(NAMES[arm], colour, points_of(cell["arms"][arm]["end_to_end_over_bare"] for cell in cells))
+        for colour, arm in enumerate(arms, start=1)
+    ]
     title = "Time of whole answers, bare vLLM = 1"
     labels = [f"{cell['rate']:g}" for cell in cells]
     chart = line_chart(title, labels, series, x_title="requests a second", reference=1.0)

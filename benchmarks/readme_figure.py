@@ -6,9 +6,9 @@ python benchmarks/readme_figure.py        # writes docs/speedup.svg
 import json
 from pathlib import Path
 
-from figure import write_figure
+from figure import points_of, write_figure
 
-from slipstream.reporting.charts import WIDTH, Point, Series, line_chart
+from slipstream.reporting.charts import WIDTH, Series, line_chart
 
 ROOT = Path(__file__).parents[1]
 WORKLOADS = ("edit", "summarise", "code", "math", "chat")
@@ -19,15 +19,7 @@ def main() -> None:
     cells = json.loads((ROOT / "benchmarks/results/grids.json").read_text())["cells"]
     auto = {(cell["workload"], cell["load"]): cell["auto"] for cell in cells if cell["grid"] == "grid-1"}
     series = [
-        Series(
-            workload,
-            colour,
-            [
-                Point(at, found["value"], found["low"], found["high"])
-                for at, load in enumerate(LOADS)
-                for found in [auto[workload, load]]
-            ],
-        )
+        Series(workload, colour, points_of(auto[workload, load] for load in LOADS))
         for colour, workload in enumerate(WORKLOADS, start=1)
     ]
     labels = [load.partition(" ")[0] for load in LOADS]

@@ -6,17 +6,10 @@
 
 Meanwhile requests whose greedy text is known (the server's own without speculation, float32) are asked again
 and again, and compared. The soak has a small KV cache, so that requests are preempted, clients that cancel or
-    memory = 192 if options.what == "soak" else 1024
-    flags = [*FLAGS, "--served-model-name", "m", "--kv-cache-memory-bytes", str(memory << 20)]
-    if options.what == "soak":
-        flags += ["--max-num-seqs", "16", "--worker-cls", "engine.planted.DyingDrafterWorker"]
-    if options.what == "openapi":
-        environment["VLLM_MAX_N_SEQUENCES"] = "8"
-        flags += ["--override-generation-config", json.dumps({"max_new_tokens": KNOWN_TOKENS})]
-    arms = [Arm("auto", json.dumps(speculate), environment)]
-    if options.what == "openapi":
-        arms.append(Arm("bare", environment=environment))
-    with running(options.model, arms, flags, options.out / "servers", timed=False) as servers:
+hang up, and the tests' faults (`tests/engine/planted.py`): a proposer that fails in one call of ten, one that
+takes half a second in one call of a hundred, and a drafter that fails in one call of ten and dies some
+minutes later. After 20 faults a proposer is left out for 1,000 steps, and longer each time. `openapi` sends
+what Schemathesis makes of the server's own schema, and what fails to bare vLLM too (`openapi.py`).
 """
 
 import argparse

@@ -274,8 +274,9 @@ def refuse_unknown_options(original: Any) -> Any:
         extra = getattr(params, "extra_args", None) or {}
         try:
             parse(extra.get(KEY, "auto"))
-        except ValueError as error:  # of this kind the server answers 400
-            # Without the value, which may hold a character that no answer can be written with.
+        except ValueError as error:
+            # The server answers this kind of error by 400. It is raised without the value, which may hold a
+            # character that cannot be encoded: the answer would fail, and the client would get a 500.
             raise VLLMValidationError(str(error), parameter=KEY) from None
         return original(self, request_id, prompt, params, *args, **kwargs)
 

@@ -29,8 +29,8 @@ class DraftSampling:
         """(accepted, judged)"""
 
     def choose_argmax(self, temperatures: Mapping[str, float]) -> list[str]:
-        """Return those of the requests with these temperatures whose drafts are to be argmax. Of greedy
-        requests, whose drafts are in any case, none."""
+        """Return those of the requests with these temperatures whose drafts are to be argmax. Greedy requests
+        are left out: their drafts are argmax anyway."""
         for request_id, temperature in temperatures.items():
             if temperature and request_id not in self._chosen:
                 band = bisect(BANDS, temperature)
