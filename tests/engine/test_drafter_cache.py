@@ -26,7 +26,7 @@ def drafted(worker: str) -> tuple[int, float]:
         drafter=str(models.tiny_llama()),
         worker_cls=f"engine.planted.{worker}",
     )
-    sampling = slipstream.SamplingParams(temperature=0.0, max_tokens=40)
+    sampling = slipstream.SamplingParams(temperature=0.0, max_tokens=56)
     for _ in range(2):  # the second time with cached prefixes
         llm.generate(PROMPTS, sampling, use_tqdm=False)
     report: dict[str, Any] = slipstream.drafting_report(llm)

@@ -133,7 +133,8 @@ def _free_proposers(config: SpeculationConfig) -> dict[str, dict[str, Any]]:
         ngram, suffix, grammar = Ngram(), Suffix(), True
     free: dict[str, dict[str, Any]] = {}
     if ngram:
-        free["ngram"] = ngram.model_dump()
+        resume = config.mode == "auto" if ngram.resume is None else ngram.resume
+        free["ngram"] = {**ngram.model_dump(), "resume": resume}
     if suffix:
         free["suffix"] = {
             "share": suffix.share != "off",

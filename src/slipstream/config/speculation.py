@@ -50,6 +50,9 @@ class Ngram(_Options):
     """Shortest match, in tokens."""
     max: int = Field(default=5, ge=1)
     """Longest match, in tokens."""
+    resume: bool | None = None
+    """Where nothing matches, go on behind the token in which the text differs from the last match. None: yes
+    in `auto`, no in `fixed`."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:

@@ -37,6 +37,8 @@ def _ask_once(proposer: Proposer) -> None:
         proposer.observe("", [1, 2, 3, 1, 2])
         proposer.propose({"": 1})
         proposer.propose_after("", [3], 1)
+        proposer.observe("", [4])
+        proposer.propose({"": 1})
         proposer.forget("")
     except Exception:
         logger.exception("%s: fails on a short text", proposer.name)

@@ -71,13 +71,21 @@ class TokenIndex:
             self.back = np.concatenate([self.back, np.zeros_like(self.back)])
             self.head = np.concatenate([self.head, self.head])
 
-    def longest_match(self, max_tokens: int, longest: int) -> tuple[Ints, int]:
-        """Return (what followed the longest earlier occurrence of the end of this text, its length)."""
+    def longest_match(self, max_tokens: int, longest: int) -> tuple[Ints, int, int]:
+        """Return (what followed the longest earlier occurrence of the end of this text, its length, how far
+        back it stands)."""
         draft = np.empty(max_tokens, np.int32)
-        count, length = kernels.longest_match(
+        count, length, distance = kernels.longest_match(
             self.tokens, self.back, self.end, self.oldest, self.order, min(longest, LONGEST_MATCH), draft
         )
-        return draft[:count], length
+        return draft[:count], length, distance
+
+    def copy_from(self, distance: int, max_tokens: int) -> tuple[Ints, float]:
+        """Return (what stands so far before the tokens to come, the share of the last few tokens that are
+        those so far before them)."""
+        draft = np.empty(max_tokens, np.int32)
+        count, same = kernels.copy_from(self.tokens, self.end, self.oldest, distance, draft)
+        return draft[:count], same / kernels.RECENT
 
     def continuation_after(
         self, further: Sequence[int], max_tokens: int, per_matched_token: float

@@ -12,6 +12,7 @@ END = -1  # stands between two texts in one index; no token equals it
 MOST_OCCURRENCES = 64  # looked at per search, the most recent first
 LONGEST_MATCH = 32
 MIN_PATH_PROBABILITY = 0.1
+RECENT = 8  # tokens in which two places of a text are compared
 
 Ints = NDArray[np.int32]
 
@@ -58,10 +59,11 @@ def _match_length(
 @compiled
 def longest_match(
     tokens: Ints, back: Any, end: int, oldest: int, order: int, longest: int, draft: Ints
-) -> tuple[int, int]:
+) -> tuple[int, int, int]:
+    """Fill the draft; return how many tokens it has, how many matched, and how far back."""
     mask = len(tokens) - 1
     if end == 0 or len(draft) == 0:
-        return 0, 0
+        return 0, 0, 0
     best_length, best_place = 0, -1
     place = end - 1
     for _ in range(MOST_OCCURRENCES):
@@ -75,13 +77,31 @@ def longest_match(
             if length == longest:
                 break
     if best_length < order:
-        return 0, 0
+        return 0, 0, 0
+    count = _copy(tokens, end, best_place, draft)
+    return count, best_length if count else 0, end - 1 - best_place
+
+
+@compiled
+def copy_from(tokens: Ints, end: int, oldest: int, distance: int, draft: Ints) -> tuple[int, int]:
+    """Fill the draft with what stands so far before the tokens to come. Return how many tokens it has, and
+    how many of the last `RECENT` of the text are those so far before them."""
+    mask = len(tokens) - 1
+    same = 0
+    for place in range(max(end - RECENT, oldest + distance), end):
+        same += tokens[place & mask] == tokens[(place - distance) & mask]
+    return _copy(tokens, end, end - 1 - distance, draft), same
+
+
+@compiled
+def _copy(tokens: Ints, end: int, place: int, draft: Ints) -> int:
+    """Fill the draft with what follows a place of the same text. Return how many tokens it has."""
     for step in range(len(draft)):
-        token = _token_after(tokens, end, best_place, step, draft, True)
+        token = _token_after(tokens, end, place, step, draft, True)
         if token == END:
-            return step, best_length if step else 0
+            return step
         draft[step] = token
-    return len(draft), best_length
+    return len(draft)
 
 
 @compiled

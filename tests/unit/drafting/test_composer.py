@@ -174,7 +174,7 @@ def test_a_policy_asks_the_drafter_for_some() -> None:
         r: pytest.approx([0.6, 0.5, 0.4][:max_tokens]) for r, max_tokens in (("a", 3), ("b", 3), ("c", 1))
     }
     ((plan, seconds),) = policy.ran
-    assert plan == ({"b": 2}, 2, False)
+    assert plan[:3] == ({"b": 2}, 2, False)
     assert seconds is not None
     assert 0 < seconds < 1
     policy.asked = {}

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from slipstream.drafting import token_index_kernels as kernels
@@ -150,7 +150,9 @@ def naive_continuation(
 
 
 def match_of(text: TokenIndex, max_tokens: int, longest: int) -> tuple[Tokens, int]:
-    draft, length = text.longest_match(max_tokens, longest)
+    draft, length, distance = text.longest_match(max_tokens, longest)
+    if length:
+        assert text.copy_from(distance, max_tokens)[0].tolist() == draft.tolist()
     return draft.tolist(), length
 
 
@@ -171,6 +173,21 @@ def test_the_longest_match_however_the_text_came(
     assert match_of(text, max_tokens, longest) == naive_match(
         tokens, order, slots_of(len(tokens)), max_tokens, longest
     )
+
+
+@settings(deadline=None, max_examples=200)
+@given(texts(), CUTS, st.integers(1, 100), MOST)
+def test_what_stands_so_far_back(tokens: Tokens, cuts: list[int], distance: int, max_tokens: int) -> None:
+    assume(tokens)
+    text = indexed(tokens, 2, cuts)
+    distance = min(distance, len(tokens))
+    draft, share = text.copy_from(distance, max_tokens)
+    expected = list(tokens)
+    for _ in range(max_tokens):
+        expected.append(expected[-distance])
+    assert draft.tolist() == expected[len(tokens) :]
+    pairs = list(zip(tokens[distance:], tokens, strict=False))
+    assert share == sum(a == b for a, b in pairs[-8:]) / 8
 
 
 @pytest.mark.parametrize(("between", "found"), [(63, 3), (64, 1)])

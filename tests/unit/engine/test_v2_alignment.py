@@ -9,6 +9,7 @@ from slipstream.testing import v2
 PROGRAM = """
 from types import SimpleNamespace
 import torch
+from slipstream.engine.core.async_scheduler import tokens_verified
 from slipstream.engine.worker.v2_alignment import align, pack
 
 texts = torch.zeros(4, 16, dtype=torch.int32)
@@ -17,6 +18,7 @@ texts[0, 4:5] = torch.tensor([9])
 texts[1, 6:7] = torch.tensor([4])
 drafted = torch.full((4, 3), -1, dtype=torch.int64)
 drafted[1, 0] = 21
+theirs = drafted.tolist()
 states = SimpleNamespace(
     device=torch.device("cpu"),
     req_id_to_index={"right": 2, "first": 0, "wrong": 1},
@@ -28,7 +30,12 @@ drafts = {"right": (5, [11, 12, 13, 14]), "first": (4, [9, 8, 7]), "wrong": (6, 
 logits = torch.randn(4, 3, 50)
 before = logits.clone()
 align(states, pack(drafts, 7), logits)
-assert drafted.tolist() == [[8, 7, 0], [21, 0, 0], [13, 14, 0], [-1, -1, -1]], drafted
+assert drafted.tolist() == [[8, 7, 0], [21, 7, 8], [13, 14, 0], [-1, -1, -1]], drafted
+for request, (length, draft) in drafts.items():
+    row = states.req_id_to_index[request]
+    written = texts[row, length : int(states.total_len.gpu[row])].tolist()
+    verified = tokens_verified(draft, written, theirs[row])
+    assert verified == drafted[row, : len(verified)].tolist(), (request, verified)
 
 certain = torch.full((4, 3, 50), float("-inf")).scatter(2, drafted.clamp(min=0)[:, :, None], 0.0)
 certain[1, 0], certain[3] = before[1, 0], before[3]
@@ -38,7 +45,8 @@ assert torch.equal(logits, certain), "what the speculator has drawn keeps its lo
 
 def test_drafts_are_put_where_the_text_is() -> None:
     """One draft goes on after two tokens, one after one; the third is wrong, and longer than the one pass of
-    the speculator: its first token stays, with its logits, and the places after it hold no drawn token."""
+    the speculator: its first token stays, with its logits, and the places after it hold what our draft has
+    there. The scheduler comes to the same tokens."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], env=v2.environment(os.environ), capture_output=True, text=True,
         check=False,

@@ -3,7 +3,9 @@
 With asynchronous scheduling the scheduler drafts while a step is under way whose tokens it does not know. Its
 draft therefore begins with what that step is expected to write. When the step is over, and before the next
 begins, the two are compared on the device: where they agree, the rest of the draft is verified; where they do
-not, what vLLM's own speculator drafted. Nothing waits for the device.
+not, what vLLM's own speculator drafted. Where it drafted nothing, the rest of the draft is verified all the
+same: a text that copies another often goes on as it does after a token that differs. Nothing waits for the
+device.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,12 +47,13 @@ def pack(drafts: Mapping[str, tuple[int, Sequence[int]]], longest: int) -> Packe
 
 class AlignedDrafting:
     """Extends the V2 model runner: before a step the scheduler's drafts are aligned, and before the drafter
-    runs it is told whose drafts are to be argmax."""
+    runs it is told whose drafts are to be argmax, or that it does not run."""
 
     def execute_model(self: Any, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
         drafts: PackedDrafts | None = getattr(scheduler_output, "slipstream_drafts", None)
         if drafts is not None and drafts.request_ids:
             align(self.req_states, drafts, self.speculator.draft_logits)
+        self.speculator.is_left_out = getattr(scheduler_output, "slipstream_leaves_drafter_out", False)
         output = super().execute_model(scheduler_output, *args, **kwargs)  # type: ignore[misc]
         argmax: Sequence[str] | None = getattr(scheduler_output, "slipstream_argmax", None)
         if argmax is not None:
@@ -130,14 +133,14 @@ def _align_kernel(  # type: ignore[no-untyped-def]
         all_token_ids_ptr + row * all_token_ids_stride + length + block, mask=block < written, other=0
     )
     wrong = tl.sum(((block < written) & (text != expected)).to(tl.int32))
-    aligned = (wrong == 0) & (written >= 0) & (written <= BLOCK)
-    rest = tl.load(draft_ptr + 3 + written + block, mask=aligned & (written + block < tokens), other=0)
+    is_known = (written >= 0) & (written <= BLOCK)
+    aligned = (wrong == 0) & is_known
+    rest = tl.load(draft_ptr + 3 + written + block, mask=is_known & (written + block < tokens), other=0)
     # The speculator may have drafted fewer tokens than are verified: it leaves -1, which is no token.
     place_ptr = draft_tokens_ptr + row * draft_tokens_stride + block
     theirs = tl.load(place_ptr, mask=block < num_draft_tokens, other=0)
-    kept = tl.where(aligned, rest.to(tl.int64), tl.where(theirs < 0, 0, theirs))
-    tl.store(place_ptr, kept, mask=block < num_draft_tokens)
     certain = aligned | (theirs < 0)
+    tl.store(place_ptr, tl.where(certain, rest.to(tl.int64), theirs), mask=block < num_draft_tokens)
     places_ptr = certain_ptr + tl.program_id(0) * num_draft_tokens + block
     tl.store(places_ptr, certain.to(tl.int32), mask=block < num_draft_tokens)
 
@@ -170,7 +173,7 @@ def _certain_kernel(  # type: ignore[no-untyped-def]
 
 def propose_if_asked(speculator: Any, ever: bool) -> None:
     """Let vLLM's lookup, which is also there to reserve room for drafts, run where its drafts are asked for,
-    or never."""
+    or never; and say where it found nothing."""
 
     def propose_some(
         input_batch: Any, *args: Any, num_speculative_tokens: int = 0, **kwargs: Any
@@ -178,7 +181,10 @@ def propose_if_asked(speculator: Any, ever: bool) -> None:
         if not ever or not num_speculative_tokens:
             drafts: torch.Tensor = speculator.drafts[: input_batch.num_reqs]
             return drafts
-        return propose(input_batch, *args, num_speculative_tokens=num_speculative_tokens, **kwargs)
+        found = propose(input_batch, *args, num_speculative_tokens=num_speculative_tokens, **kwargs)
+        # Where nothing matches, it repeats the last token.
+        last = speculator.req_states.last_sampled_tokens.view(-1)[input_batch.idx_mapping]
+        return torch.where((found == last[:, None]).all(1, keepdim=True), -1, found)
 
     propose = speculator.propose
     speculator.propose = propose_some
