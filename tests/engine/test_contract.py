@@ -16,8 +16,8 @@ from slipstream.config.parse import VLLM_KEYS
 from slipstream.engine.contract import WORKAROUNDS, Reliance, Workaround, all_reliances
 from slipstream.engine.patches import PATCHES, Patch, why_not_patched
 from slipstream.engine.worker.runner import DraftInputs
+from slipstream.ops.vllm_source import VllmSource
 from slipstream.testing.vllm_contract import compare, why_gone, why_unmet
-from slipstream.testing.vllm_source import VllmSource
 from slipstream.training.eagle3 import layers_in_config, layers_read
 
 RELIANCES = [reliance for _, reliance in all_reliances()]

@@ -76,6 +76,10 @@ def composed(texts: Path) -> Job:
         "preempted": {"speculate": fixed, **draft_model, "num_gpu_blocks_override": 6, "block_size": 32},
         "sampled drafts": {"speculate": {**fixed, "vllm": SAMPLED}, **draft_model},
         "sampled drafts, planned": {"speculate": {**planned, "vllm": SAMPLED}, **draft_model},
+        "draft model, left out in turn": {"speculate": fixed, **draft_model, "reads": 5},
+        "eagle, left out in turn": {
+            "speculate": fixed, "drafter": str(models.eagle_head(models.varied_llama())), "reads": 5,
+        },
         "sampled drafts, eagle": {
             "speculate": {**fixed, "vllm": SAMPLED}, "drafter": str(models.eagle_head(models.varied_llama())),
         },
@@ -87,7 +91,20 @@ def looked_up_on_the_device(texts: Path) -> Job:
     """The prophet is wrong every other time; what this model writes soon repeats itself."""
     wrong = {"engine.planted.Prophet": {"texts": str(texts), "wrong": 0.5}}
     asked = {"mode": "fixed", "num_draft_tokens": K, "plugins": wrong, "ngram": {}}
-    return job(models.tiny_llama(), REQUESTS, BARE | {"lookup": {"speculate": asked}}, texts)
+    return job(models.stuttering_llama(), REQUESTS, BARE | {"lookup": {"speculate": asked}}, texts)
+
+
+def with_itself(_: Path) -> Job:
+    """The target is its own drafter: as long as it has read a text, all its tokens are accepted. Two requests
+    at a time, so that some begin while it runs and others while it is left out; twice the same prompts, so
+    that prefixes are cached which it has read, and some which it has not."""
+    asked = {"mode": "fixed", "num_draft_tokens": K, "plugins": {"slipstream.testing.proposers.Silent": {}}}
+    arm = {
+        "speculate": asked, "drafter": str(models.varied_llama()), "max_num_seqs": 2, "block_size": 32,
+        "kv_cache_memory_bytes": 4 * 1024**2, "rounds": 3,
+    }  # fmt: skip
+    arms = {"always": arm, "in turn": {**arm, "reads": 30}}
+    return job(models.varied_llama(), REQUESTS, BARE | arms)
 
 
 def with_mtp(texts: Path) -> Job:
@@ -109,7 +126,7 @@ def structured(texts: Path) -> Job:
         (prompt, {"max_tokens": 32, "structured_outputs": grammar} if grammar else {})
         for (prompt, _), grammar in zip(REQUESTS, grammars * 3, strict=False)
     ]
-    model = models.tiny_llama()
+    model = models.stuttering_llama()
     arms: dict[str, dict[str, Any]] = {
         **BARE,
         "lookup": {"speculate": prophet(texts)},
@@ -161,6 +178,7 @@ def drawn(texts: Path, seed: int = 0) -> Job:
 JOBS: dict[str, Callable[[Path], Job]] = {
     "composed": composed,
     "looked up on the device": looked_up_on_the_device,
+    "itself": with_itself,
     "mtp": with_mtp,
     "structured": structured,
     "features": with_features,
@@ -186,7 +204,8 @@ def of(results: dict[str, Any], name: str) -> dict[str, Any]:
     "name",
     ["lookup", "lookup, planned", "draft model", "draft model, planned", "eagle", "eagle3", "dflash",
      "dspark", "dspark, planned", "one at once", "chunks", "cached", "preempted", "sampled drafts",
-     "sampled drafts, planned", "sampled drafts, eagle"],
+     "sampled drafts, planned", "sampled drafts, eagle", "draft model, left out in turn",
+     "eagle, left out in turn"],
 )  # fmt: skip
 def test_the_text_is_bare_v2s(results: dict[str, Any], name: str) -> None:
     bare, found = of(results, "composed")["bare"]["texts"], of(results, "composed")[name]
@@ -235,6 +254,17 @@ def test_lookup_on_the_device_stands_in_where_lookup_was_wrong(results: dict[str
     assert found["report"]["accepted_tokens"]["ngram_gpu"] > 0
     assert sum(found["report"]["accepted_tokens"].values()) == found["accepted_tokens"]
     assert sum(found["report"]["draft_tokens"].values()) == found["draft_tokens"]
+
+
+@pytest.mark.parametrize(("name", "most"), [("always", 1.0), ("in turn", 0.8)])
+def test_a_drafter_that_was_left_out_drafts_only_what_it_has_read(
+    results: dict[str, Any], name: str, most: float
+) -> None:
+    found = of(results, "itself")[name]
+    assert found["texts"] == of(results, "itself")["bare"]["texts"] * 3
+    assert found["accepted_tokens"] > 0.98 * found["draft_tokens"]
+    written = sum(map(len, found["texts"]))
+    assert 0.1 < found["accepted_tokens"] / (0.75 * written) <= most
 
 
 def test_the_targets_own_layer_drafts_beside_lookup(results: dict[str, Any]) -> None:

@@ -160,6 +160,27 @@ CONTRACT: Mapping[str, tuple[Reliance, ...]] = {
             parameters=("scheduler_output",),
         ),
         Reliance("vllm.v1.request:Request", sets=("num_output_placeholders",)),
+        Reliance(
+            "vllm.v1.core.sched.output:SchedulerOutput", has=("scheduled_new_reqs", "scheduled_cached_reqs")
+        ),
+        Reliance(
+            "vllm.v1.core.sched.output:NewRequestData", has=("req_id", "block_ids", "num_computed_tokens")
+        ),
+        Reliance(
+            "vllm.v1.core.sched.output:CachedRequestData",
+            has=("req_ids", "new_block_ids"),
+        ),
+        Reliance(
+            "vllm.v1.core.kv_cache_manager:KVCacheManager.get_blocks", parameters=("request_id",)
+        ),
+        Reliance("vllm.v1.core.kv_cache_manager:KVCacheBlocks", has=("blocks",)),
+        Reliance("vllm.v1.core.kv_cache_utils:KVCacheBlock", has=("block_id", "is_null")),
+        Reliance("vllm.v1.core.kv_cache_manager:KVCacheManager", sets=("coordinator",)),
+        Reliance(
+            "vllm.v1.core.kv_cache_coordinator:KVCacheCoordinator", sets=("single_type_managers",)
+        ),
+        Reliance("vllm.v1.core.single_type_kv_cache_manager:SingleTypeKVCacheManager", sets=("block_size",)),
+        Reliance("vllm.v1.core.sched.scheduler:Scheduler", sets=("connector", "kv_cache_manager")),
     ),
     "the V1 model runner: sampling": (
         Reliance(
@@ -251,7 +272,10 @@ CONTRACT: Mapping[str, tuple[Reliance, ...]] = {
         ),
         Reliance(
             "vllm.v1.worker.gpu.states:RequestState",
-            sets=("req_id_to_index", "all_token_ids", "total_len", "draft_tokens", "device"),
+            sets=(
+                "req_id_to_index", "all_token_ids", "total_len", "draft_tokens", "last_sampled_tokens",
+                "device",
+            ),
         ),
         Reliance(
             "vllm.v1.worker.gpu.spec_decode.speculator:DraftModelSpeculator",
@@ -268,7 +292,7 @@ CONTRACT: Mapping[str, tuple[Reliance, ...]] = {
         Reliance(
             "vllm.v1.worker.gpu.spec_decode.ngram.speculator:NgramGPUSpeculator",
             has=("propose",),
-            sets=("drafts",),
+            sets=("drafts", "req_states"),
         ),
         Reliance(
             "vllm.v1.worker.gpu.spec_decode.standalone_ar.speculator:StandaloneARSpeculator.propose",

@@ -49,10 +49,10 @@ class Settings:
     def composes(self) -> bool:
         return bool(self.free or self.drafter)
 
-    @property
-    def chooses_sampling(self) -> bool:
-        """Return whether a drafter that can sample its drafts is told for which requests it does."""
-        return self.plans and bool(self.drafter) and not method_of(self.drafter).one_pass
+    def chooses_sampling(self, vllm_config: Any) -> bool:
+        """Return whether a drafter that samples its drafts is told for which requests it does."""
+        samples: bool = vllm_config.speculative_config.draft_sample_method == "probabilistic"
+        return samples and self.plans and bool(self.drafter) and not method_of(self.drafter).one_pass
 
     def as_dict(self) -> dict[str, Any]:
         return {KEY: asdict(self)}

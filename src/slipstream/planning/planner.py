@@ -34,6 +34,7 @@ from slipstream.planning.optimizer import (
     value_of_passes,
 )
 from slipstream.planning.speedup import SpeedupEstimate
+from slipstream.planning.standing import Standing
 from slipstream.planning.step_cost import SCALE, Step, StepCost
 from slipstream.planning.thresholds import THRESHOLDS
 
@@ -85,6 +86,8 @@ class DrafterPlan(NamedTuple):
     passes: int
     is_probe: bool = False
     """One pass more than seems to pay."""
+    gain: float = 0.0
+    """Expected of the passes that pay, as a share of what the step is worth without the drafter."""
 
 
 class DrafterRun(NamedTuple):
@@ -148,6 +151,8 @@ class StepOutcome:
     """Of such a token, by the objective."""
     lookups: int = 0
     """Requests that the free proposers were asked for."""
+    reading: float = 0.0
+    """Seconds in which a drafter has read the step before: not because of what this one verifies."""
 
 
 class DrafterCost:
@@ -183,6 +188,7 @@ class Planner:
         self.drafter_cost = DrafterCost(drafter_pass)
         self._guards: defaultdict[int, Guard] = defaultdict(Guard)
         """By load: what loses with 32 requests may gain with one."""
+        self._standings: defaultdict[int, Standing] = defaultdict(Standing)
         self.exploration = Exploration()
         self.lookups = Lookups()
         self.plans: deque[Plan] = deque(maxlen=KEPT_PLANS)
@@ -240,6 +246,7 @@ class Planner:
             self._baseline(state, worth),
         )
         passes = best_or_zero(value.values)
+        gain = float(value.values[passes] - value.values[0]) / max(abs(float(value.values[0])), 1e-9)
         more = self.drafter_cost.seconds(passes + 1) - self.drafter_cost.seconds(passes)
         is_probe = passes < longest and not requested and self.exploration.may_spend(max(more, 0.0))
         passes += is_probe
@@ -252,7 +259,8 @@ class Planner:
             for request, yes in zip(ids, use.tolist(), strict=True)
             if yes
         }
-        return DrafterPlan(tokens | requested, max(passes, max(requested.values(), default=0)), is_probe)
+        most = max(passes, max(requested.values(), default=0))
+        return DrafterPlan(tokens | requested, most, is_probe, gain)
 
     def record_drafter(self, plan: DrafterPlan, seconds: float | None = None) -> None:
         """Record what the drafter took; None: as much as it usually does, for it was not timed."""
@@ -261,6 +269,47 @@ class Planner:
             self.exploration.spend(max(took - self.drafter_cost.seconds(plan.passes - 1), 0.0))
         if seconds is not None:
             self.drafter_cost.record(plan.passes, seconds)
+
+    # ---- of a drafter that must read every step ----
+
+    def standing(self, step: Step) -> Standing:
+        """Return what the drafter is worth in steps with about as many requests: up to twice as many."""
+        return self._standings[step.requests.bit_length()]
+
+    def reading_seconds(self, step: Step) -> float:
+        """Return what the drafter's first pass takes at the end of a step, which reads what the target read:
+        as much longer with prompts as the target's pass."""
+        return self.drafter_cost.seconds(1) * self.cost.bare(step) / self.cost.bare(replace(step, prefill=0))
+
+    def drafter_runs(self, step: Step, longest: int, reads_on: bool) -> bool:
+        """Return whether a drafter of so many tokens reads such a step. With `reads_on` it has read some of
+        the requests so far: only a loss takes it from them, for they may be fewer again soon."""
+        standing = self.standing(step)
+        if standing.runs and not reads_on and not self._drafter_can_pay(step, longest):
+            standing.wait()
+        return standing.runs
+
+    def _drafter_can_pay(self, step: Step, longest: int) -> bool:
+        """Return whether the drafter would pay in such steps, their prompts left aside, if all its tokens
+        were accepted: with many requests it does not where verifying is dear."""
+        drafts = np.arange(longest * step.requests + 1)
+        seconds = self.cost.by_drafts(replace(step, prefill=0), len(drafts) - 1)
+        passes = np.array([self.drafter_cost.seconds(number) for number in range(longest + 1)])
+        took = seconds + passes[-(-drafts // step.requests)]
+        return best_or_zero((step.requests + drafts) / took) > 0
+
+    def judge_drafter(self, step: Step, plan: DrafterPlan, share: float) -> None:
+        """Judge whether a drafter that reads this step is worth it, with such a plan for this share of the
+        requests: later it may draft for all."""
+        decode = self.cost.bare(replace(step, prefill=0))
+        reading = self.reading_seconds(step) / decode
+        counted = self.drafter_cost.seconds(1) / decode if plan.gain > 0 else 0.0
+        self.standing(step).judge(plan.gain / share + counted - reading, step.requests)
+
+    @property
+    def drafter_rests(self) -> int:
+        """Return how often the drafter was left out for a while."""
+        return sum(standing.rests for standing in self._standings.values())
 
     def plan(self, state: StepState, offers: Mapping[str, Survival], drafter: DrafterRun = NOT_RUN) -> Plan:
         """Decide how many draft tokens of each request are verified."""
@@ -409,7 +458,7 @@ class Planner:
             guard.rest()
         if not learnt:
             return
-        took = seconds + outcome.drafting
+        took = seconds + outcome.drafting + outcome.reading
         if step.drafts:
             more = max(outcome.tokens - step.requests, 0) / step.requests
             self.speedup.record(took, bare + more * decode)
@@ -430,6 +479,7 @@ class Planner:
             "promised": self._promised,
             "paused": self.paused(step),
             "pauses": sum(guard.pauses for guard in self._guards.values()),
+            "drafter_rests": self.drafter_rests,
             "step_seconds": self.speedup.seconds,
             "bare_seconds": self.speedup.bare_seconds,
             "speedup": self.speedup.interval(),
@@ -454,6 +504,7 @@ class Planner:
             "paused": self.paused(step),
             "pauses": sum(guard.pauses for guard in self._guards.values()),
             "loss": self.guard(step).loss,
+            "drafter_rests": self.drafter_rests,
             "tried_share": self.exploration.share,
             "plans": [plan.as_dict() for plan in self.plans],
         }

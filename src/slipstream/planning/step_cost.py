@@ -253,7 +253,7 @@ def on_scale(count: int) -> int:
 
 def _rising(values: Sequence[float], weights: Sequence[float]) -> list[float]:
     """Return the nearest values that never fall: neighbours that do are given their mean. It is scipy's
-    `isotonic_regression`; an engine does without scipy, which only the bench extra brings."""
+    `isotonic_regression`; an engine does without scipy, which not every image has."""
     pools: list[tuple[float, float, int]] = []  # mean, weight, how many
     for value, weight in zip(values, weights, strict=True):
         mean, heavy, many = value, weight, 1

@@ -15,9 +15,12 @@ from vllm.v1.outputs import DraftTokenIds
 
 from slipstream.drafting.composer import Offer
 from slipstream.drafting.device import NOT_DRAFTED, UNKNOWN, Drafted
+from slipstream.drafting.requests import OFF
 from slipstream.engine.core.device_drafter import TRY_EVERY, DeviceDrafter
+from slipstream.engine.core.drafter_reads import DrafterReads
+from slipstream.engine.core.request_options import requested_draft_tokens
 from slipstream.engine.core.scheduler import Scheduler, VllmRequest, make_planner
-from slipstream.engine.core.step_stats import Stops
+from slipstream.engine.core.step_stats import Stops, logger
 from slipstream.engine.settings import Settings
 from slipstream.engine.worker.v2_alignment import longest_draft, pack
 from slipstream.loop import Promise
@@ -57,6 +60,8 @@ class ScheduledStep(NamedTuple):
     """How often this process had been stopped before it."""
     drafts: Mapping[str, tuple[int, Offer]]
     """With the length of the request's text when it was made."""
+    reading: float
+    """Seconds in which the drafter has read the step before, beside those of `drafted`."""
 
 
 class AsyncScheduler(Scheduler, VllmAsyncScheduler):
@@ -72,11 +77,27 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
             runs_all = self.vllm_config.speculative_config.use_multi_module_mtp()
             self._device_drafter = DeviceDrafter(drafter, self.num_spec_tokens, is_lookup, runs_all)
         self._draft_sampling: DraftSampling | None = None
-        samples = self.vllm_config.speculative_config.draft_sample_method == "probabilistic"
-        if settings.chooses_sampling and samples:
+        if settings.chooses_sampling(self.vllm_config):
             self._draft_sampling = DraftSampling()
+        self._reads: DrafterReads | None = None
+        """Of a drafter that reads what is written."""
+        if settings.drafter:
+            groups = self.kv_cache_manager.coordinator.single_type_managers
+            self._reads = DrafterReads([group.block_size for group in groups])
+        # Engines that draft in step with each other must draft alike; other stores have blocks of their own.
+        self._may_leave_drafter_out = (
+            self._reads is not None
+            and self.parallel_config.data_parallel_size == 1
+            and self.connector is None
+        )
+        self._asking: set[str] = set()
+        """Requests that fix their number of draft tokens themselves."""
+        self._drafter_rests = 0
+        """How often it was told that the drafter is left out."""
         self._drafter_plan = NO_PASSES
         """What the drafter drafts at the end of the step under way."""
+        self._reading_seconds = 0.0
+        """What it takes there to read the step, beside its passes that draft."""
         self._drafted_for: frozenset[str] = frozenset()
         """For the requests of that step; of others it may have drafted fewer tokens, in a step before."""
         self._under_way: dict[int, ScheduledStep] = {}
@@ -84,6 +105,11 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
         self._stops = Stops()
         self._ended = 0.0
         """When the output of the step before was there, or the first after a wait was scheduled."""
+
+    def add_request(self, request: Any) -> None:
+        if requested_draft_tokens(request, self.max_requested_tokens) > OFF:
+            self._asking.add(request.request_id)
+        super().add_request(request)
 
     def draft(self, executor: Any) -> None:
         """Make the planner. Called after each step, when it is too late for drafts: the next is scheduled."""
@@ -147,10 +173,76 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
 
     def _update_after_schedule(self, scheduler_output: Any) -> None:
         if self._device_drafter is not None and scheduler_output.num_scheduled_tokens:
-            self._drafted_for = frozenset(scheduler_output.num_scheduled_tokens)
-            self._drafter_plan = self._plan_drafter(list(scheduler_output.num_scheduled_tokens))
+            readable = self._readable(scheduler_output)
+            self._drafter_plan = NO_PASSES
+            if not self._leave_drafter_out(scheduler_output, readable):
+                self._drafter_plan = self._plan_drafter(readable)
+            self._drafted_for = frozenset(readable)
             scheduler_output.num_spec_tokens_to_schedule = self._drafter_plan.passes
         super()._update_after_schedule(scheduler_output)
+
+    def _readable(self, scheduler_output: Any) -> list[str]:
+        """Return the requests of a step that the drafter has read so far."""
+        requests = list(scheduler_output.num_scheduled_tokens)
+        if self._reads is None:
+            return requests
+        self._reads.follow(scheduler_output)
+        return [request_id for request_id in requests if self._reads.has_all(request_id)]
+
+    def _leave_drafter_out(self, scheduler_output: Any, readable: Sequence[str]) -> bool:
+        """Leave the drafter out of the step that is being scheduled, if it is not to run; say whether."""
+        try:
+            if self._reads is None or not self._is_without_drafter(scheduler_output, readable):
+                return False
+            for request_id in readable:
+                request = self.requests[request_id]
+                # Of the tokens that count as computed, drafts of the step under way may be rejected.
+                drafts = max(request.num_output_placeholders - 1, 0)
+                blocks = self.kv_cache_manager.get_blocks(request_id).blocks
+                self._reads.miss(request_id, blocks, request.num_computed_tokens - drafts)
+            scheduler_output.slipstream_leaves_drafter_out = True
+            return True
+        except Exception:
+            self._failed("leaving the drafter out", "it runs")
+            return False
+
+    def _is_without_drafter(self, scheduler_output: Any, readable: Sequence[str]) -> bool:
+        if not self._may_leave_drafter_out:
+            return False
+        if not readable:
+            return True
+        assert self._loop is not None
+        assert self._device_drafter is not None
+        policy = self._loop.policy
+        if (
+            not isinstance(policy, Planner)
+            or self._device_drafter.drafts_all
+            or not self._asking.isdisjoint(readable)
+        ):
+            return False
+        load = Step(len(scheduler_output.num_scheduled_tokens))
+        reads_on = not self._drafted_for.isdisjoint(readable)
+        return not policy.drafter_runs(load, self.num_spec_tokens, reads_on)
+
+    def _judge_drafter(self, output: Any, step: Step) -> None:
+        """Learn whether it is good that the drafter reads the step that was scheduled."""
+        assert self._loop is not None
+        policy, plan, self._reading_seconds = self._loop.policy, self._drafter_plan, 0.0
+        if self._device_drafter is None or not isinstance(policy, Planner) or not step.requests:
+            return
+        standing = policy.standing(step)
+        if getattr(output, "slipstream_leaves_drafter_out", False):
+            standing.skip()
+        elif self._may_leave_drafter_out and not self._device_drafter.drafts_all:
+            self._reading_seconds = policy.reading_seconds(step)
+            if plan.passes:  # then one pass is counted with those that draft
+                self._reading_seconds -= policy.drafter_cost.seconds(1)
+            if standing.runs and not self._asking:
+                policy.judge_drafter(step, plan, len(self._drafted_for) / step.requests)
+        if (rests := policy.drafter_rests) > self._drafter_rests:
+            name = self._device_drafter.name
+            logger.info("%s does not pay with %d at once: it is left out for a while", name, step.requests)
+            self._drafter_rests = rests
 
     def _plan_drafter(self, request_ids: list[str]) -> DrafterPlan:
         """Plan what the drafter drafts at the end of the step that is being scheduled."""
@@ -186,6 +278,9 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
         """Keep what was planned for the step until its output is there."""
         if self._loop is None:
             return
+        step = self._describe(output)
+        reading = self._reading_seconds if self._under_way else 0.0  # the step before is long over
+        self._judge_drafter(output, step)
         requested = frozenset(self._loop.state.requested)
         requested_drafts = sum(len(output.scheduled_spec_decode_tokens.get(r, ())) for r in requested)
         if not self._under_way:
@@ -193,8 +288,8 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
         while len(self._under_way) > MOST_UNDER_WAY:  # some that vLLM dropped
             self._under_way.pop(next(iter(self._under_way)))
         self._under_way[id(output)] = ScheduledStep(
-            self._describe(output), self._loop.promise, requested, requested_drafts, drafted,
-            self._stops.count, drafts,
+            step, self._loop.promise, requested, requested_drafts, drafted,
+            self._stops.count, drafts, reading,
         )  # fmt: skip
 
     def _note_output(self, scheduler_output: Any, model_runner_output: Any) -> None:
@@ -206,10 +301,12 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
         self._learn_of_drafter(scheduled, scheduler_output, model_runner_output)
         tokens, accepted = self._count_tokens(scheduled.requested, model_runner_output)
         if scheduled.step.tokens and scheduled.stops == self._stops.count:
-            drafter = min(scheduled.drafted.seconds, now - self._ended)
+            seconds = now - self._ended
+            drafter = min(scheduled.drafted.seconds, seconds)
+            reading = min(scheduled.reading, seconds - drafter)
             outcome = StepOutcome(
-                scheduled.step, now - self._ended - drafter, drafter, tokens,
-                scheduled.requested_drafts, accepted, *scheduled.promise,
+                scheduled.step, seconds - drafter - reading, drafter, tokens,
+                scheduled.requested_drafts, accepted, *scheduled.promise, reading=reading,
             )  # fmt: skip
             self._learn_outcome(outcome)
         self._ended = now
@@ -264,6 +361,9 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
     def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         if self._device_drafter is not None:
             self._device_drafter.forget(request.request_id)
+        if self._reads is not None:
+            self._reads.forget(request.request_id)
+        self._asking.discard(request.request_id)
         if self._draft_sampling is not None:
             self._draft_sampling.forget(request.request_id)
         return super()._free_request(request, *args, **kwargs)
@@ -287,7 +387,10 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
 
 def tokens_verified(draft: Sequence[int], written: Sequence[int], drafters: Sequence[int]) -> list[int]:
     """Return what the workers verify after the tokens that the step before has written (see
-    `engine.worker.v2_alignment`): the rest of our draft, or the drafter's if ours was wrong about them."""
+    `engine.worker.v2_alignment`): the rest of our draft; or, if ours was wrong about them, the drafter's,
+    where it has any."""
+    rest = [] if UNKNOWN in draft else list(draft[len(written) :])
     if UNKNOWN not in draft and list(draft[: len(written)]) == list(written):
-        return list(draft[len(written) :])
-    return [max(token, 0) for token in drafters]
+        return rest
+    ours = [*rest, *[0] * len(drafters)]
+    return [ours[place] if token < 0 else token for place, token in enumerate(drafters)]

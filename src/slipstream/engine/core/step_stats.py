@@ -9,7 +9,7 @@ from slipstream.loop import NO_PROMISE, Promise
 from slipstream.planning.planner import StepOutcome
 from slipstream.planning.step_cost import Step
 
-logger = logging.getLogger("slipstream")
+logger = logging.getLogger("vllm.slipstream")  # so that it is shown
 
 SURVIVAL_PER_TOKEN = 0.7  # of a drafter, before anything has been seen
 

@@ -108,6 +108,11 @@ METRICS = (
     ),
     Metric("slipstream_pauses", "Counter", "Pauses by the guard.", (), _one("pauses")),
     Metric(
+        "slipstream_drafter_rests", "Counter",
+        "Times that a drafter which did not pay was left out for a while (V2 model runner).", (),
+        _one("drafter_rests"),
+    ),
+    Metric(
         "slipstream_faults", "Counter", "Faults of proposers: each cost a request its drafts, nothing else.",
         ("proposer", "kind"),
         lambda counts: [((proposer, kind), count) for proposer, kind, count in counts.get("faults", ())],

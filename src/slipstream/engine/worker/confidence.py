@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-logger = logging.getLogger("slipstream")
+logger = logging.getLogger("vllm.slipstream")  # so that it is shown
 
 
 class DrafterConfidence:

@@ -2,12 +2,26 @@
 
 vLLM 0.32's speculator for draft models takes the step's K and does not look at it: it always runs all its
 passes, and the runner throws away what is over. (Its EAGLE speculator does look.) The first pass stays even
-with K = 0: in it the drafter reads what the target has written.
+with K = 0: in it the drafter reads what the target has written. It goes only where the drafter is left out.
 """
 
 from typing import Any
 
 import torch
+
+
+def can_be_left_out(speculator: Any) -> None:
+    """Let a step end without this speculator of vLLM's; what it has not read then, it never will."""
+
+    def propose_unless_left_out(input_batch: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if speculator.is_left_out:
+            drafts: torch.Tensor = speculator.draft_tokens[: input_batch.num_reqs]
+            return drafts
+        return propose(input_batch, *args, **kwargs)
+
+    propose = speculator.propose
+    speculator.is_left_out = False
+    speculator.propose = propose_unless_left_out
 
 
 def limit_draft_passes(runner: Any) -> None:

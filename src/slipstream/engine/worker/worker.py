@@ -14,10 +14,10 @@ from slipstream.engine.patches import (
 from slipstream.engine.settings import Settings
 from slipstream.engine.worker.pass_profile import profile_passes
 from slipstream.engine.worker.runner import FastSampling, OnDemandDrafting, RestoreDiscardedRng, extend
-from slipstream.engine.worker.v2_draft_model import limit_draft_passes
+from slipstream.engine.worker.v2_draft_model import can_be_left_out, limit_draft_passes
 from slipstream.engine.worker.v2_draft_sampling import choose_sampling
 
-logger = logging.getLogger("slipstream")
+logger = logging.getLogger("vllm.slipstream")  # so that it is shown
 
 
 class _Drafts:
@@ -41,8 +41,10 @@ class _Drafts:
                 self._aligns = True
                 if not settings.drafter:
                     propose_if_asked(self.model_runner.speculator, ever=bool(settings.device_lookup))
-                elif settings.chooses_sampling and self.model_runner.speculator.draft_logits is not None:
-                    choose_sampling(self.model_runner.speculator)
+                else:
+                    if settings.chooses_sampling(self.vllm_config):
+                        choose_sampling(self.model_runner.speculator)
+                    can_be_left_out(self.model_runner.speculator)
             return
         drafts = (OnDemandDrafting,) if Settings.of(self.vllm_config).drafter else ()
         seeds = (RestoreDiscardedRng,) if self.device.type == "cpu" else ()
