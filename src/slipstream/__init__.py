@@ -6,6 +6,7 @@
 Importing this package imports neither torch nor vllm; both come with the first `LLM(...)`.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from slipstream.version import __version__
@@ -18,24 +19,22 @@ if TYPE_CHECKING:
 __all__ = ["LLM", "SamplingParams", "SpeculationConfig", "__version__", "drafting_report"]
 
 
+_MODULES = {
+    "LLM": "slipstream.offline",
+    "SamplingParams": "slipstream.engine.sampling",
+    "SpeculationConfig": "slipstream.config",
+    "drafting_report": "slipstream.offline",
+}
+
+
 def __getattr__(name: str) -> Any:
-    if name == "LLM":
-        from slipstream.offline import LLM
-
-        return LLM
-    if name == "drafting_report":
-        from slipstream.offline import drafting_report
-
-        return drafting_report
-    if name == "SpeculationConfig":
-        from slipstream.config import SpeculationConfig
-
-        return SpeculationConfig
+    """Import what is asked for the first time; after that it is an attribute like any other."""
+    if name not in _MODULES:
+        raise AttributeError(f"module 'slipstream' has no attribute {name!r}")
     if name == "SamplingParams":
         from slipstream.ops.host import require_vllm
 
         require_vllm()
-        from slipstream.engine.sampling import SamplingParams
-
-        return SamplingParams
-    raise AttributeError(f"module 'slipstream' has no attribute {name!r}")
+    value = getattr(import_module(_MODULES[name]), name)
+    globals()[name] = value
+    return value

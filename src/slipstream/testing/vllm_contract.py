@@ -6,7 +6,7 @@ from typing import Any
 
 from slipstream.engine.contract import WORKAROUNDS, Reliance, all_reliances
 from slipstream.engine.patches import PATCHES, Patch
-from slipstream.testing.vllm_source import VllmSource, contains, parameters
+from slipstream.ops.vllm_source import VllmSource, contains, parameters
 
 APPLIES, CANNOT_BE_APPLIED, CHECK = "applies", "cannot be applied", "perhaps not needed any more"
 

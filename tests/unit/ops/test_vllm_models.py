@@ -83,8 +83,8 @@ def test_without_a_registry_nothing_is_known(tmp_path: Path) -> None:
         ("Gemma2ForCausalLM", False),
         ("MixtralForCausalLM", False),
         ("ChatGLMModel", False),
+        ("Olmo2ForCausalLM", True),  # run by transformers
         ("DeepseekV4ForCausalLM", None),  # by platform
-        ("Olmo2ForCausalLM", None),  # run by transformers
     ],
 )
 def test_the_installed_vllm(architecture: str, known: bool | None) -> None:

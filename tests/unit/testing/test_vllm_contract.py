@@ -10,6 +10,7 @@ import pytest
 
 from slipstream.engine import patches
 from slipstream.engine.contract import CONTRACT, Reliance, Workaround
+from slipstream.ops.vllm_source import VllmSource
 from slipstream.testing import vllm_contract
 from slipstream.testing.vllm_contract import (
     APPLIES,
@@ -19,7 +20,6 @@ from slipstream.testing.vllm_contract import (
     why_gone,
     why_unmet,
 )
-from slipstream.testing.vllm_source import VllmSource
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "check-vllm"
 MODULES = {

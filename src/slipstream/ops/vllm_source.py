@@ -31,8 +31,10 @@ class VllmSource:
         return cls(zipfile.Path(wheel))
 
     def find(self, path: str) -> Found | None:
-        """Return what `module:attribute.attribute` names, or None if it is not there."""
+        """Return what `module` or `module:attribute.attribute` names, or None if it is not there."""
         module, _, attributes = path.partition(":")
+        if not attributes:
+            return self._as_module(module)
         first, *rest = attributes.split(".")
         found = self._in_module(module, first, frozenset())
         for attribute in rest:
@@ -58,6 +60,17 @@ class VllmSource:
             and isinstance(target.value, ast.Name)
             and target.value.id == "self"
         }
+
+    def derives(self, found: Found, base: str) -> bool | None:
+        """Return whether a class has a base of this name; None if the source does not show it."""
+        if _is_foreign(found):
+            return False
+        if not isinstance(found.node, ast.ClassDef):
+            return None
+        if found.node.name == base:
+            return True
+        known = [self.derives(each, base) if each else None for each in self._bases(found.node, found.module)]
+        return True if True in known else None if None in known else False
 
     def _in_module(self, module: str, name: str, seen: frozenset[tuple[str, str]]) -> Found | None:
         parsed = self._parse(module)
@@ -104,14 +117,21 @@ class VllmSource:
         if not isinstance(found.node, ast.ClassDef):
             return
         yield found
-        for base in found.node.bases:
+        for base in self._bases(found.node, found.module):
+            if base is not None and base.node is not found.node:
+                yield from self._with_bases(base)
+
+    def _bases(self, cls: ast.ClassDef, module: str) -> Iterator[Found | None]:
+        """Return what a class derives from directly; None for a base that the source does not show."""
+        for base in cls.bases:
             expression = base.value if isinstance(base, ast.Subscript) else base
             first, *rest = ast.unparse(expression).split(".")
-            known = self._in_module(found.module, first, frozenset())
+            found = self._in_module(module, first, frozenset())
             for attribute in rest:
-                known = self._in_class(known, attribute) if known else None
-            if known is not None and known.node is not found.node:
-                yield from self._with_bases(known)
+                if found is None or _is_foreign(found):
+                    break
+                found = self._in_class(found, attribute)
+            yield found
 
     def _as_module(self, module: str) -> Found | None:
         parsed = self._parse(module)
@@ -140,6 +160,11 @@ class VllmSource:
             if place.is_file():
                 return ast.parse(place.read_text(encoding="utf-8")), is_package
         return None
+
+
+def _is_foreign(found: Found) -> bool:
+    """Return whether it is imported from a package that is not vLLM's."""
+    return isinstance(found.node, ast.Import | ast.ImportFrom)
 
 
 def parameters(node: ast.AST) -> tuple[str, ...] | None:

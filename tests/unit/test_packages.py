@@ -1,6 +1,9 @@
-"""Every package of the locks has a licence of PERMISSIVE, or is among the EXCEPTIONS with the reason."""
+"""Every package of the locks has a licence of PERMISSIVE, or is among the EXCEPTIONS with the reason; and the
+lock for CPU alone, without the development tools, brings all that Slipstream imports."""
 
+import ast
 import re
+import sys
 import tomllib
 from importlib import metadata
 from pathlib import Path
@@ -49,6 +52,11 @@ def normalised(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+def named(requirements: list[str]) -> set[str]:
+    """Return the packages that requirements such as `numpy>=2.0` name."""
+    return {normalised(re.split(r"[^\w-]", requirement)[0]) for requirement in requirements}
+
+
 def locked(lock: str) -> list[str]:
     lines = (ROOT / "requirements" / lock).read_text().splitlines()
     return [normalised(line.partition("==")[0]) for line in lines if line and not line.startswith("#")]
@@ -85,9 +93,7 @@ def test_licences(lock: str) -> None:
 
 def test_what_slipstream_itself_asks_for_needs_no_exception() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    asked = {normalised(re.split(r"[^\w-]", requirement)[0]) for requirement in project["dependencies"]}
-    assert asked <= set(locked("cpu.lock"))
-    assert not asked & EXCEPTIONS["cpu.lock"].keys()
+    assert not named(project["dependencies"]) & EXCEPTIONS["cpu.lock"].keys()
 
 
 def test_exceptions_are_in_the_docs() -> None:
@@ -95,3 +101,40 @@ def test_exceptions_are_in_the_docs() -> None:
     assert {
         package for lock in EXCEPTIONS.values() for package in lock if f"`{package}`" not in text
     } == set()
+
+
+PACKAGE = ROOT / "src" / "slipstream"
+OF_TRITON = {"triton"}
+"""Not on a CPU: only where its kernels are compiled for tests."""
+
+
+def imported() -> dict[str, set[str]]:
+    """Return by module of others which of our files import it, at their beginning or later."""
+    found: dict[str, set[str]] = {}
+    for file in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names = [node.module]
+            for name in names:
+                found.setdefault(name.partition(".")[0], set()).add(file.relative_to(PACKAGE).as_posix())
+    return {
+        name: files for name, files in found.items() if name not in {*sys.stdlib_module_names, "slipstream"}
+    }
+
+
+def test_the_lock_brings_whatever_the_package_imports() -> None:
+    packages = metadata.packages_distributions()
+    brought = {*locked("cpu.lock"), "slipstream"}
+    missing = {
+        name: files for name, files in imported().items()
+        if brought.isdisjoint(map(normalised, packages.get(name, ()))) and name not in OF_TRITON
+    }  # fmt: skip
+    assert missing == {}
+
+
+def test_the_lock_brings_what_the_package_asks_for() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    asked = [*project["dependencies"], *extras["cpu"], *extras["train"]]
+    assert named(asked) <= set(locked("cpu.lock"))
