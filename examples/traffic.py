@@ -2,10 +2,13 @@
 
 slipstream serve MODEL &
 python examples/traffic.py --requests 8 --at-once 4
+
+OPENAI_API_KEY in the environment is the server's key, if it has one.
 """
 
 import argparse
 import json
+import os
 import re
 import time
 import urllib.request
@@ -86,7 +89,7 @@ def main() -> None:
     parser.add_argument("--at-once", type=int, default=4)
     parser.add_argument("--max-tokens", type=int, default=96)
     options = parser.parse_args()
-    client = OpenAI(base_url=options.url, api_key="EMPTY")
+    client = OpenAI(base_url=options.url, api_key=os.environ.get("OPENAI_API_KEY", "EMPTY"))
     model = client.models.list().data[0].id
     for kind in (edit, chat, tool_call):
         before, begun = count_drafts(options.url), time.monotonic()

@@ -1,4 +1,4 @@
-# Run by benchmarks/ray_serve.py on CPU, which is not run yet; not run on a GPU or a cluster.
+# Run on a CPU by benchmarks/ray_serve.py; not run on a GPU or on several nodes.
 """Completions by vLLM in a plain Ray Serve deployment, with or without Slipstream:
 
     serve run completions:build model=MODEL replicas=2

@@ -24,6 +24,7 @@ YAML = [file for file in FILES if file.suffix in (".yml", ".yaml")]
 WORKLOADS = {"Deployment"}
 COMPOSE = DEPLOY / "docker" / "docker-compose.yml"
 KUBERNETES = "1.37"
+KEY_VARIABLE = "VLLM_API_KEY"
 WRITABLE = ("/cache", "/tmp", "/dev/shm")
 
 
@@ -66,7 +67,8 @@ def pod_of(workload: dict[str, Any]) -> dict[str, Any]:
 
 
 def variables(container: dict[str, Any]) -> dict[str, str]:
-    return {each["name"]: each["value"] for each in container["env"]}
+    """Return those whose value stands in the file."""
+    return {each["name"]: each["value"] for each in container["env"] if "value" in each}
 
 
 @pytest.mark.parametrize("file", FILES, ids=name_of)
@@ -160,6 +162,20 @@ def test_the_pod_runs_without_root_and_writes_where_it_may(patches: tuple[str, .
         assert environment[name].startswith("/cache")
     assert environment[SPECULATE_VARIABLE] == "auto"
     assert server["args"][1:3] == ["--host", "0.0.0.0"], "the probes come from outside of the container"
+
+
+def test_who_is_served_has_a_key_which_no_file_holds() -> None:
+    (container,) = merged_server()["containers"]
+    (of_pod,) = [each["valueFrom"] for each in container["env"] if each["name"] == KEY_VARIABLE]
+    values = yaml.safe_load((DEPLOY / "production-stack" / "values.yaml").read_text())
+    of_chart = values["servingEngineSpec"]["vllmApiKey"]
+    expected = {"name": of_chart["secretName"], "key": of_chart["secretKey"]}
+    assert of_pod == {"secretKeyRef": expected}
+    for file in ("kubernetes/base/server.yaml", "production-stack/values.yaml"):
+        made = f"create secret generic {expected['name']} --from-literal={expected['key']}=..."
+        assert made in (DEPLOY / file).read_text()
+    composed = yaml.safe_load(COMPOSE.read_text())["services"]["llm-server"]["environment"]
+    assert composed[KEY_VARIABLE].startswith("${API_KEY:?"), "without a key it does not start"
 
 
 def test_the_pod_is_probed() -> None:
