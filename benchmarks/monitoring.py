@@ -3,20 +3,20 @@
     python benchmarks/monitoring.py MODEL --out FOLDER
 
 It starts `slipstream serve` and a Prometheus (Debian's package `prometheus`) that scrapes it, runs
-`examples/traffic.py`, and looks at the server every two seconds. FOLDER gets what `slipstream top` showed at
-the end of each kind of traffic (`top-edit.svg`, ...), the dashboard's queries over the whole run
-(`queries.json`), and one of them drawn (`acceptance.svg`).
+`examples/traffic.py`, and looks at the server every two seconds. FOLDER gets what `slipstream top` showed in
+the middle of each kind of traffic (`top-edit.svg`, ...), the dashboard's queries over the whole run
+(`queries.json`), and one panel drawn (`tokens.svg`).
 """
 
 import argparse
 import json
-import math
 import re
 import subprocess
 import sys
 import time
 import urllib.parse
 import urllib.request
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,8 +36,10 @@ ROOT = Path(__file__).parents[1]
 DASHBOARD = json.loads((ROOT / "deploy" / "grafana" / "slipstream.json").read_text())
 KINDS = ("edit", "chat", "tool_call")
 LOOK_SECONDS = 2
+RATE_SECONDS = 10
+"""Rates are taken over so long."""
 WIDTH, HEIGHT = 80, 24
-DRAWN = "Acceptance by proposer"
+DRAWN = "Tokens/s: generated, drafted, accepted"
 
 
 @contextmanager
@@ -96,15 +98,16 @@ def picture(top: Top, title: str) -> str:
             width=WIDTH, height=HEIGHT, record=True, file=nowhere, force_terminal=True, highlight=False
         )
         console.print(top.render(HEIGHT))
-    return console.export_svg(title=title)
+    svg = console.export_svg(title=title)
+    return re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)  # they would be loaded from another host
 
 
 def queries(address: str, begun: float, ended: float) -> list[dict[str, Any]]:
     """Return the dashboard's queries and what they gave over a time."""
-    found = []
+    found, interval = [], f"{RATE_SECONDS}s"
     for panel in DASHBOARD["panels"]:
         for target in panel["targets"]:
-            expression = target["expr"].replace("$model", ".*").replace("$__rate_interval", "10s")
+            expression = target["expr"].replace("$model", ".*").replace("$__rate_interval", interval)
             asked = {"query": expression, "start": begun, "end": ended, "step": LOOK_SECONDS}
             with urllib.request.urlopen(
                 f"{address}/api/v1/query_range?{urllib.parse.urlencode(asked)}", timeout=30
@@ -117,26 +120,27 @@ def queries(address: str, begun: float, ended: float) -> list[dict[str, Any]]:
     return found
 
 
-def draw(path: Path, found: list[dict[str, Any]], begun: float, ends: dict[str, float]) -> None:
+def draw(path: Path, found: list[dict[str, Any]], begun: float, traffic: dict[str, dict[str, Any]]) -> None:
     """Draw one panel over time, with the kinds of traffic below."""
-    (panel,) = (one for one in found if one["panel"] == DRAWN)
-    times = sorted({float(at) for one in panel["series"] for at, _ in one["values"]})
-    labels = [""] * len(times)
-    for kind, end in ends.items():
-        place = max((i for i, at in enumerate(times) if at <= end), default=0)
-        labels[place] = f"{kind.replace('_', ' ')} ends"
+    (panel,) = (one for one in DASHBOARD["panels"] if one["title"] == DRAWN)
+    names = [target["legendFormat"] for target in panel["targets"]]
+    lines = [[(float(at), float(value)) for at, value in one["series"][0]["values"]]
+             for one in found if one["panel"] == DRAWN]  # fmt: skip
+    since = begun + RATE_SECONDS
+    times = sorted({at for line in lines for at, _ in line if at >= since})
+    labels, end = [""] * len(times), begun
+    for kind, ran in traffic.items():
+        begin, end = end, end + ran["tokens"] / ran["tokens per second"]
+        nearest = min(times, key=lambda at: abs(at - (max(begin, since) + end) / 2))
+        labels[times.index(nearest)] = kind.replace("_", " ")
     series = [
-        Series(one["labels"].get("proposer", "all"), number + 1, [
-            Point(times.index(float(at)), 100 * float(value))
-            for at, value in one["values"]
-            if not math.isnan(float(value))
-        ])
-        for number, one in enumerate(panel["series"])
-    ]  # fmt: skip
-    title = "Share of draft tokens accepted, over time"
-    chart = line_chart(title, labels, series, x_title=f"{times[-1] - times[0]:.0f} seconds", unit="%")
+        Series(name, number + 1, [Point(times.index(at), value) for at, value in line if at >= since])
+        for number, (name, line) in enumerate(zip(names, lines, strict=True))
+    ]
+    x_title = f"{times[-1] - times[0]:.0f} seconds"
+    chart = line_chart(DRAWN, labels, series, x_title=x_title, from_zero=True)
     chart = re.sub(r' r="3.5"', ' r="1.5"', chart)
-    write_figure(path, chart, title, series, 250)
+    write_figure(path, chart, DRAWN, series, 250)
 
 
 def main() -> None:
@@ -154,16 +158,16 @@ def main() -> None:
         server = servers["auto"]
         with prometheus(work, server.port) as address:
             top, traffic = Top(server.url), Traffic(server.url, options.requests)
-            begun, ends, shown = time.time(), {}, {}
+            begun, shown = time.time(), defaultdict(list)
             while kind := traffic.kind:
                 time.sleep(LOOK_SECONDS)
                 top.look()
                 if traffic.kind == kind:
-                    shown[kind], ends[kind] = picture(top, f"slipstream top: {kind}"), time.time()
+                    shown[kind].append(picture(top, f"slipstream top: {kind}"))
             found = queries(address, begun, time.time())
-    for kind, svg in shown.items():
-        (options.out / f"top-{kind}.svg").write_text(svg)
-    draw(options.out / "acceptance.svg", found, begun, ends)
+    for kind, pictures in shown.items():
+        (options.out / f"top-{kind}.svg").write_text(pictures[len(pictures) // 2])
+    draw(options.out / "tokens.svg", found, begun, traffic.found)
     content = {"about": about_this_run(), "traffic": traffic.found, "queries": found}
     (options.out / "queries.json").write_text(json.dumps(content) + "\n")
     sys.stdout.write(json.dumps(traffic.found, indent=1) + "\n")

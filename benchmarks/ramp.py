@@ -45,7 +45,7 @@ def measure(model: str, folder: Path) -> list[dict[str, Any]]:
         workloads=list(workloads.values()),
         loads=[Load(concurrency=load) for load in sorted({load for _, load in RAMP})],
         rounds=ROUNDS,
-        requests_per_round=1,
+        requests_per_round=None,
         waves=1,
         max_tokens=MAX_TOKENS,
         temperature=0.0,

@@ -4,7 +4,8 @@
 
 Ray is not in our locks. In a copy of the environment of requirements/cpu.lock: pip install 'ray[serve]'.
 The application is `deploy/ray-serve/completions.py`, on loopback; SLIPSTREAM in the environment says how it
-speculates (auto, if it is not set). A replica is killed with its engine, as by a machine that is gone.
+speculates (auto, if it is not set). A replica is killed with its engine, as by a machine that is gone. All
+texts are compared with those of a replica without Slipstream.
 """
 
 import argparse
@@ -45,6 +46,7 @@ class Outcome:
     ended: float
     replica: int | None
     """The process that answered; None if the request failed."""
+    text: str = ""
     error: str = ""
 
 
@@ -66,9 +68,10 @@ async def ask(client: httpx.AsyncClient, number: int, max_tokens: int) -> Outcom
     try:
         answer = await client.post("/", json=body)
         answer.raise_for_status()
-        return Outcome(begun, time.monotonic(), answer.json()["replica"])
+        found = answer.json()
+        return Outcome(begun, time.monotonic(), found["replica"], found["text"])
     except (httpx.HTTPError, ValueError, KeyError) as error:
-        return Outcome(begun, time.monotonic(), None, f"{type(error).__name__}: {error}"[:200])
+        return Outcome(begun, time.monotonic(), None, error=f"{type(error).__name__}: {error}"[:200])
 
 
 async def wait_for_replicas(client: httpx.AsyncClient, count: int) -> set[int]:
@@ -94,18 +97,31 @@ def kill(replica: int) -> None:
             continue
 
 
-async def run(address: str, options: argparse.Namespace) -> dict[str, Any]:
-    limits = httpx.Limits(max_connections=None)
-    async with httpx.AsyncClient(base_url=address, timeout=300, limits=limits) as client:
+def client_of(address: str) -> httpx.AsyncClient:
+    return httpx.AsyncClient(base_url=address, timeout=300, limits=httpx.Limits(max_connections=None))
+
+
+async def texts_of(address: str, max_tokens: int) -> list[str]:
+    """Return the text of each prompt, asked one after another."""
+    async with client_of(address) as client:
+        return [(await ask(client, number, max_tokens)).text for number in range(len(PROMPTS))]
+
+
+async def run(address: str, options: argparse.Namespace, texts: list[str]) -> dict[str, Any]:
+    """Load the replicas, kill one, and wait for another; `texts` are what bare vLLM writes."""
+    async with client_of(address) as client:
         replicas = await wait_for_replicas(client, options.replicas)
         outcomes: list[Outcome] = []
+        wrong = 0
         over = asyncio.Event()
 
         async def user(first: int) -> None:
+            nonlocal wrong
             number = first
             while not over.is_set():
                 outcome = await ask(client, number, options.max_tokens)
                 outcomes.append(outcome)
+                wrong += outcome.replica is not None and outcome.text != texts[number % len(PROMPTS)]
                 number += 1
                 if outcome.replica is None:
                     await asyncio.sleep(0.2)
@@ -123,7 +139,8 @@ async def run(address: str, options: argparse.Namespace) -> dict[str, Any]:
         await asyncio.sleep(options.before)  # with all of them again
         over.set()
         await asyncio.gather(*users)
-    return {**summarise(outcomes, at), "seconds until a new replica answered": rounded(back, at)}
+    found = {**summarise(outcomes, at), "texts that are not bare vLLM's": wrong}
+    return {**found, "seconds until a new replica answered": rounded(back, at)}
 
 
 def summarise(outcomes: list[Outcome], killed: float) -> dict[str, Any]:
@@ -165,7 +182,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     ray = import_ray()
-    os.environ.setdefault(SPECULATE_VARIABLE, "auto")
+    speculate = os.environ.pop(SPECULATE_VARIABLE, "auto")
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(APPLICATION), os.environ.get("PYTHONPATH")]))
@@ -181,9 +198,14 @@ def main() -> None:
     try:
         ray.serve.start(http_options={"host": "127.0.0.1", "port": port})
         model = str(Path(options.model).resolve()) if Path(options.model).exists() else options.model
-        arguments = {"model": model, "replicas": options.replicas, "cores": 1, **ENGINE}
+        arguments = {"model": model, "cores": 1, **ENGINE}
+        address = f"http://127.0.0.1:{port}"
         ray.serve.run(build(arguments), blocking=False)
-        found = asyncio.run(run(f"http://127.0.0.1:{port}", options))
+        texts = asyncio.run(texts_of(address, options.max_tokens))
+        ray.serve.delete("default")
+        os.environ[SPECULATE_VARIABLE] = speculate
+        ray.serve.run(build({**arguments, "replicas": options.replicas}), blocking=False)
+        found = asyncio.run(run(address, options, texts))
     finally:
         ray.serve.shutdown()
         ray.shutdown()

@@ -18,7 +18,9 @@ import contextlib
 import json
 import os
 import random
+import re
 import shutil
+import signal
 import sys
 import time
 from collections import Counter, defaultdict
@@ -191,7 +193,9 @@ def is_up(server: Server) -> bool:
 
 
 async def attack(server: Server, count: int) -> dict[str, Any]:
-    """Send hostile requests, some at once, and known ones between them."""
+    """Send hostile requests, some at once, and known ones between them; fewer if SIGTERM comes."""
+    stopped = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     answered: defaultdict[str, Counter[str]] = defaultdict(Counter)
     chance = random.Random(0)
     source = ((kind.__name__, kind(chance)) for kind in islice(cycle(KINDS), count))
@@ -201,6 +205,8 @@ async def attack(server: Server, count: int) -> dict[str, Any]:
 
         async def send() -> None:
             for kind, asked in source:
+                if stopped.is_set():
+                    return
                 try:
                     answer = await client.request(asked.method, asked.path, content=asked.body)
                     answered[kind][str(answer.status_code)] += 1
@@ -342,12 +348,14 @@ def a_request(chance: random.Random) -> dict[str, Any]:
 
 
 def megabytes(pid: int) -> float:
-    """Return the memory of the server and all its processes."""
+    """Return the anonymous memory of the server and all its processes, resident or swapped out: pages of
+    files come and go as the machine likes."""
     size = 0
     for process in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True)):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            size += process.memory_info().rss
-    return size / 2**20
+        with contextlib.suppress(OSError):
+            status = Path(f"/proc/{process.pid}/status").read_text()
+            size += sum(int(kib) for kib in re.findall(r"^(?:RssAnon|VmSwap):\s+(\d+) kB", status, re.M))
+    return size / 2**10
 
 
 def slope(memory: list[tuple[float, float]]) -> dict[str, float]:

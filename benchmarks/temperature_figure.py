@@ -1,6 +1,6 @@
 """Draw the acceptance of argmax and sampled drafts by temperature.
 
-python benchmarks/temperature_figure.py results/temperature.json ../docs/figures/temperature.svg
+python benchmarks/temperature_figure.py results/temperature.json ../docs/temperature.svg
 """
 
 import json

@@ -58,29 +58,24 @@ def save(options: argparse.Namespace, cells: list[dict[str, Any]]) -> None:
     options.out.write_text(json.dumps(found, indent=1) + "\n")
 
 
-class Arm:
-    """A process with an engine."""
+class Engine:
+    """A process with an engine, which is asked by lines of JSON and answers by `ANSWER` and JSON."""
 
-    def __init__(self, name: str, program: str, *arguments: str, trace: Path | None = None) -> None:
-        environment = dict(os.environ)
-        if trace and not name.startswith(BARE):
-            trace.mkdir(parents=True, exist_ok=True)
-            environment["SLIPSTREAM_TRACE"] = str(trace / f"{name.replace(':', '-')}.jsonl")
-        environment["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, program, "--engine", name, *arguments],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env={**environment, "VLLM_ENABLE_V1_MULTIPROCESSING": "0"},
         )  # fmt: skip
-        self._answer()
+        self.start = self._answer()
+        """What it says when it is ready."""
 
     def send(self, what: Any) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(what) + "\n")
         self._process.stdin.flush()
 
-    def take_turn(self) -> dict[str, Any]:
-        """Let it run until its turn or its batch is over, and return which."""
-        self.send("go")
+    def ask(self, what: Any) -> dict[str, Any]:
+        self.send(what)
         return self._answer()
 
     def _answer(self) -> dict[str, Any]:
@@ -95,6 +90,21 @@ class Arm:
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait(60)
+
+
+class Arm(Engine):
+    """A program of ours that runs one engine in turns with others (`Turns`)."""
+
+    def __init__(self, name: str, program: str, *arguments: str, trace: Path | None = None) -> None:
+        environment = dict(os.environ)
+        if trace and not name.startswith(BARE):
+            trace.mkdir(parents=True, exist_ok=True)
+            environment["SLIPSTREAM_TRACE"] = str(trace / f"{name.replace(':', '-')}.jsonl")
+        super().__init__([sys.executable, program, "--engine", name, *arguments], environment)
+
+    def take_turn(self) -> dict[str, Any]:
+        """Let it run until its turn or its batch is over, and return which."""
+        return self.ask("go")
 
 
 class Turns:
