@@ -19,7 +19,8 @@ from slipstream.config import SpeculationConfig
 
 BRIEF = ("--max-tokens", "16", "--budget", "1s", "--dtype", "float32", "--enforce-eager")
 RUN = (
-    "--workload", "edit", "--arm", "k3=fixed:3", "--concurrency", "1,2", "--rate", "8", "--rounds", "2",
+    "--workload", "edit", "--arm", "k3=fixed:3", "--concurrency", "1,2", "--rate", "8", "--requests", "8",
+    "--rounds", "2",
     *BRIEF,
 )  # fmt: skip
 

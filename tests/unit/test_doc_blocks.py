@@ -31,10 +31,10 @@ SERVE = {"--shadow", "--trace", "--host", "--help"} | {
     for spelling in (f"--{name}", f"--{name.replace('_', '-')}")
 }
 OF_OTHERS = {
-    "--build", "--count", "--dataset-name", "--dataset-path", "--examples", "--gpus", "--hypothesis-profile",
-    "--minutes", "--no-deps", "--schemathesis", "--strict", "--wheel",
+    "--build", "--count", "--dataset-name", "--dataset-path", "--examples", "--from-literal", "--gpus",
+    "--hypothesis-profile", "--ipc", "--minutes", "--no-deps", "--schemathesis", "--strict", "--wheel",
 }  # fmt: skip
-"""Of Docker, vllm bench serve, pytest, pip, mkdocs and our scripts."""
+"""Of Docker, kubectl, vllm bench serve, pytest, pip, mkdocs and our scripts."""
 
 
 def options() -> dict[str, set[str]]:

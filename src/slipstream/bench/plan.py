@@ -23,11 +23,12 @@ class Load:
     def name(self) -> str:
         return f"{self.concurrency} at once" if self.concurrency else f"{self.rate:g}/s"
 
-    def requests_per_round(self, at_least: int, waves: int = 1) -> int:
-        """Return `waves` per request in flight, or what arrives in ten seconds."""
+    def requests_per_round(self, asked: int | None, waves: int = 1) -> int:
+        """Return how many are asked for; by default, and in a closed loop at least, `waves` per request in
+        flight, and in an open loop what arrives in ten seconds."""
         if self.concurrency:
-            return max(at_least, waves * self.concurrency)
-        return max(at_least, math.ceil(OPEN_LOOP_SECONDS * (self.rate or 0)))
+            return max(asked or 0, waves * self.concurrency)
+        return asked or math.ceil(OPEN_LOOP_SECONDS * (self.rate or 0))
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class BenchmarkPlan:
     workloads: Sequence[Workload]
     loads: Sequence[Load]
     rounds: int
-    requests_per_round: int
+    requests_per_round: int | None
     waves: int
     """Requests per round for each one in flight."""
     max_tokens: int

@@ -301,7 +301,7 @@ class Tuning:
             workloads=self.workloads,
             loads=[Load(concurrency=load) for load in self.loads],
             rounds=CONFIRM_ROUNDS,
-            requests_per_round=1,
+            requests_per_round=None,
             waves=1,
             max_tokens=self.max_tokens,
             temperature=0.0,

@@ -43,11 +43,14 @@ def bench(
     ] = "",
     rounds: Annotated[int, typer.Option(min=2, help="Rounds per cell, at first.")] = 12,
     requests: Annotated[
-        int,
+        int | None,
         typer.Option(
-            min=1, help="Requests per round, at least; one per request in flight, or ten seconds' worth."
+            min=1,
+            help="Requests per round; in a closed loop at least one per request in flight. Default: that, "
+            "and in an open loop what arrives in ten seconds.",
+            show_default=False,
         ),
-    ] = 1,
+    ] = None,
     waves: Annotated[
         int,
         typer.Option(

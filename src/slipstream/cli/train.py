@@ -149,7 +149,9 @@ def train(
         from slipstream.cli.training import show, watched
         from slipstream.training.pipeline import train as run
     except ImportError as error:
-        raise ConfigError(f"{error.name} is not installed: pip install 'slipstream[train]'") from None
+        raise ConfigError(
+            f"{error.name} is not installed: pip install '.[train]' in a clone of Slipstream"
+        ) from None
 
     with watched() as watcher:
         result = run(wanted, folder, data or folder / "data", engine, watcher)

@@ -49,7 +49,11 @@ def refuse_speculation(flags: Sequence[str]) -> None:
     given, _ = split_flags(flags)
     if given:
         name = next(iter(given)).replace("_", "-")
-        raise ConfigError(f"--{name} is not for all arms; write it as an arm: --arm NAME=SPECULATE")
+        example = json.dumps({"drafter": {"model": "DRAFTER"}})
+        raise ConfigError(
+            f"--{name} is not for all servers: one is bare vLLM. For bench write it as an arm, --arm "
+            f"NAME=SPECULATE; for verify as --speculate SPECULATE. With a drafter that is '{example}'"
+        )
 
 
 def read_arms(texts: Iterable[str], file: Path | None) -> list[Arm]:

@@ -5,6 +5,7 @@ be served. Portions of texts are written one by one; a run that is killed goes o
 """
 
 import json
+import logging
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ from typing import Any
 
 from slipstream.errors import ConfigError
 from slipstream.training.recipe import Data
+
+logger = logging.getLogger("slipstream")
 
 MOST_HELD_OUT = 96  # prompts
 
@@ -77,8 +80,14 @@ def _reader(data: Data, target: str, chance: random.Random) -> Callable[[Sequenc
         prompts: list[Named] = []
         for workload in load_workloads(workloads, data.max_tokens, target):
             several = [tokenize(request.messages, request.prompt) for request in workload.requests]
-            several = [tokens for tokens in several if len(tokens) <= data.max_prompt_tokens]
-            several = [list(tokens) for tokens in dict.fromkeys(map(tuple, several))]  # each once
+            short = [tokens for tokens in several if len(tokens) <= data.max_prompt_tokens]
+            if len(short) < len(several):
+                logger.warning(
+                    "%s: %d of %d prompts have more than %d tokens and are left out; a recipe with a larger "
+                    "data.max_prompt_tokens takes them",
+                    workload.name, len(several) - len(short), len(several), data.max_prompt_tokens,
+                )  # fmt: skip
+            several = [list(tokens) for tokens in dict.fromkeys(map(tuple, short))]  # each once
             chance.shuffle(several)
             prompts += [(workload.name, tokens) for tokens in several]
         return _evenly(prompts)

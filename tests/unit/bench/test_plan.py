@@ -28,10 +28,13 @@ def test_every_arm_is_first_and_last_equally_often() -> None:
 
 
 def test_requests_per_round() -> None:
+    assert Load(concurrency=16).requests_per_round(None) == 16
     assert Load(concurrency=16).requests_per_round(1) == 16
     assert Load(concurrency=2).requests_per_round(5) == 5
-    assert Load(concurrency=16).requests_per_round(1, waves=3) == 48
-    assert Load(rate=0.5).requests_per_round(1) == 5
+    assert Load(concurrency=16).requests_per_round(None, waves=3) == 48
+    assert Load(rate=0.5).requests_per_round(None) == 5
+    assert Load(rate=0.5).requests_per_round(2) == 2
+    assert Load(rate=0.5).requests_per_round(7) == 7
 
 
 def record(number: int) -> dict[str, Any]:

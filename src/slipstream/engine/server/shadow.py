@@ -18,7 +18,7 @@ from slipstream.engine.core.request_options import KEY
 WAITING = 64  # requests that are kept; with more, the oldest goes
 IDLE_SECONDS = 0.5
 
-logger = logging.getLogger("slipstream")
+logger = logging.getLogger("vllm.slipstream")  # so that it is shown
 
 
 @dataclass(frozen=True)
