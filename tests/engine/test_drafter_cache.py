@@ -9,13 +9,15 @@ from typing import Any
 
 import slipstream
 from engine.prompts import PROMPTS
+from slipstream.checkpoints import open_checkpoint
 from slipstream.testing import models
 
 
 def drafted(worker: str) -> tuple[int, float]:
     """(how many tokens the draft model drafted, the share of them that was accepted)."""
+    drafter = str(models.tiny_llama())
     llm = slipstream.LLM(
-        str(models.tiny_llama()),
+        drafter,
         dtype="float32",
         enforce_eager=True,
         max_model_len=1024,
@@ -23,13 +25,15 @@ def drafted(worker: str) -> tuple[int, float]:
         max_num_batched_tokens=256,  # prompts come in parts
         kv_cache_memory_bytes=256 * 1024**2,
         speculate={"mode": "fixed", "num_draft_tokens": 3, "plugins": {"engine.planted.FaultyNgram": {}}},
-        drafter=str(models.tiny_llama()),
+        drafter=drafter,
         worker_cls=f"engine.planted.{worker}",
     )
     sampling = slipstream.SamplingParams(temperature=0.0, max_tokens=56)
     for _ in range(2):  # the second time with cached prefixes
         llm.generate(PROMPTS, sampling, use_tqdm=False)
     report: dict[str, Any] = slipstream.drafting_report(llm)
+    counted = llm.llm_engine.engine_core.call_utility("drafting_counts")
+    assert counted["drafter"] == ["draft_model", "tiny-llama", open_checkpoint(drafter).fingerprint]
     del llm
     gc.collect()
     tokens = report["draft_tokens"]["draft_model"]

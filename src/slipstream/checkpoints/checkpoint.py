@@ -1,5 +1,6 @@
 """A model folder or Hugging Face id: its config, its kind, the size of its weights."""
 
+import hashlib
 import json
 import math
 from collections.abc import Iterator
@@ -20,6 +21,8 @@ OTHER_FLOATS = 2
 STORED_FLOATS = ("F64", "F32", "F16", "BF16")
 STORED_OTHERS = {"I64": 8, "U64": 8, "I32": 4, "U32": 4, "I16": 2, "U16": 2}
 PICKLED = (".bin", ".pt", ".pth", ".ckpt")
+SAMPLES, SAMPLE_BYTES = 64, 4096
+"""What is read of each weight file to tell checkpoints apart: training changes all weights."""
 
 
 @dataclass(frozen=True)
@@ -190,6 +193,24 @@ class Checkpoint:
         head_dim = config.get("head_dim") or self.hidden_size // heads
         kv_heads = config.get("num_key_value_heads") or heads
         return int(2 * layers * kv_heads * head_dim * FLOATS.get(dtype, OTHER_FLOATS))
+
+    @property
+    def fingerprint(self) -> str:
+        """Return a mark that differs for other weights or another config of the same name: of the config and
+        of samples of the weights that are here."""
+        digest = hashlib.sha256(json.dumps(self.config, sort_keys=True).encode())
+        for name in sorted(self._weight_names if self.folder else ()):
+            assert self.folder is not None
+            path = self.folder / name
+            if not path.exists():
+                continue
+            size = path.stat().st_size
+            digest.update(f"{name} {size} ".encode())
+            with path.open("rb") as weights:
+                for number in range(SAMPLES):
+                    weights.seek(number * max(size - SAMPLE_BYTES, 0) // (SAMPLES - 1))
+                    digest.update(weights.read(SAMPLE_BYTES))
+        return digest.hexdigest()[:16]
 
     @property
     def _has_weights_here(self) -> bool:

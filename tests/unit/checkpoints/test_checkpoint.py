@@ -46,6 +46,20 @@ def test_a_drafters_method_is_told_from_its_checkpoint(
     assert open_checkpoint(write_head(tmp_path / name, **config)).drafter_method == method
 
 
+def test_a_fingerprint_is_of_config_and_weights(tmp_path: Path) -> None:
+    folder = Path(write_model(tmp_path / "m"))
+    first = open_checkpoint(str(folder)).fingerprint
+    assert open_checkpoint(str(folder)).fingerprint == first
+    (folder / "model.safetensors").write_bytes(bytes(10**6))
+    zeros = open_checkpoint(str(folder)).fingerprint
+    with (folder / "model.safetensors").open("r+b") as weights:
+        weights.seek(500_000 // 63 * 63)
+        weights.write(bytes([1]) * 20_000)
+    trained_on = open_checkpoint(str(folder)).fingerprint
+    (folder / "config.json").write_text('{"model_type": "llama"}')
+    assert len({first, zeros, trained_on, open_checkpoint(str(folder)).fingerprint}) == 4
+
+
 def test_pickled_weights_are_seen(tmp_path: Path) -> None:
     folder = Path(write_model(tmp_path / "m"))
     assert not open_checkpoint(str(folder)).has_only_pickled_weights

@@ -20,6 +20,7 @@ def counts(**changed: Any) -> dict[str, Any]:
         tally.verify("ngram", verified)
         tally.accept("ngram", accepted)
     return {
+        "drafter": ["draft_model", "small", "0123456789abcdef"],
         "drafts": tally.drafts,
         "positions": tally.positions(),
         "faults": [["ngram", "stall", 2]],
@@ -52,6 +53,8 @@ def test_counts_become_metrics(registry: CollectorRegistry) -> None:
     def value(name: str, **labels: str) -> float | None:
         return registry.get_sample_value(name, {**LABELS, **labels})
 
+    drafter = {"method": "draft_model", "drafter": "small", "fingerprint": "0123456789abcdef"}
+    assert value("slipstream_drafter_info", **drafter) == 1
     assert value("slipstream_drafts_total", proposer="ngram") == 2
     assert value("slipstream_draft_tokens_total", proposer="ngram", position="1") == 2
     assert value("slipstream_draft_tokens_total", proposer="ngram", position="3") == 1
@@ -84,6 +87,22 @@ def test_a_pause_is_told_once(registry: CollectorRegistry, caplog: pytest.LogCap
     for paused in (False, True, True):
         exporter.export("0", counts(paused=paused))
     assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+def test_acceptance_that_falls_away_is_told_once(
+    registry: CollectorRegistry, caplog: pytest.LogCaptureFixture
+) -> None:
+    exporter = Exporter("m", registry)
+    drafted = accepted = 0
+    for rate in (0.5, 0.6, 0.2, 0.1, 0.5, 0.5, 0.2):
+        for _ in range(5):
+            drafted, accepted = drafted + 1_000, accepted + int(1_000 * rate)
+            exporter.export("0", counts(positions=[("ngram", 1, drafted, accepted), ("suffix", 1, 10, 0)]))
+    told = [record.getMessage() for record in caplog.records]
+    assert told == [
+        "engine 0: of the last draft tokens of ngram 20% were accepted, and 52% before",
+        "engine 0: of the last draft tokens of ngram 20% were accepted, and 51% before",
+    ]
 
 
 def test_the_reference_is_of_these_metrics() -> None:

@@ -107,7 +107,12 @@ class LookaheadPlanning(StepStats):
     def counts(self: Any) -> dict[str, Any]:
         """Return counts since the engine's start, for metrics, as `scheduler`."""
         drafts, positions = self._drafter.tally.drafts, self._drafter.tally.positions()
-        ours = {"drafts": drafts, "positions": positions, "failures": self._failures}
+        ours = {
+            "drafts": drafts,
+            "positions": positions,
+            "drafter": self.loaded_drafter,
+            "failures": self._failures,
+        }
         return {**ours, **self._planner.counts(self._state.step)}
 
     def report(self: Any) -> dict[str, Any]:

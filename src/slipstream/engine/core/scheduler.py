@@ -309,7 +309,7 @@ class Scheduler(StepStats, VllmScheduler):
     def counts(self) -> dict[str, Any]:
         """Return counts since the engine's start, for metrics: small, as they are asked for all the time."""
         assert self._loop is not None
-        return {**self._loop.counts(), "failures": self._failures}
+        return {**self._loop.counts(), "drafter": self.loaded_drafter, "failures": self._failures}
 
     def report(self) -> dict[str, Any]:
         """Return counts by proposer since the engine's start, and what the planner believes."""

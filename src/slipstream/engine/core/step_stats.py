@@ -3,8 +3,12 @@
 import contextlib
 import logging
 import signal
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
+from slipstream.checkpoints import open_checkpoint
+from slipstream.engine.settings import Settings
 from slipstream.loop import NO_PROMISE, Promise
 from slipstream.planning.planner import StepOutcome
 from slipstream.planning.step_cost import Step
@@ -34,6 +38,20 @@ class StepStats:
     def _context(self: Any) -> int:
         """Return the number of tokens in the KV cache, about."""
         return int(self.kv_cache_manager.usage * (self.cache_config.num_gpu_blocks or 0) * self.block_size)
+
+    @cached_property
+    def loaded_drafter(self: Any) -> tuple[str, str, str] | None:
+        """Return (method, name, fingerprint) of the drafter, for metrics; None without one."""
+        settings, speculation = Settings.of(self.vllm_config), self.vllm_config.speculative_config
+        if speculation is None or (settings.composes and not settings.drafter):
+            return None
+        try:
+            checkpoint = open_checkpoint(settings.drafter_folder or speculation.model, speculation.revision)
+            name = Path(checkpoint.name).name if checkpoint.is_local else checkpoint.name
+            return settings.drafter or speculation.method, name, checkpoint.fingerprint
+        except Exception:
+            self._failed("reading the drafter's checkpoint", "metrics do not name it")
+            return None
 
     def _failed(self, what: str, consequence: str) -> None:
         """Count a fault of our own and log the first; the requests go on."""

@@ -7,6 +7,7 @@ The table in docs/metrics.md is made from the list here (`python -m slipstream.e
 import asyncio
 import logging
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -58,12 +59,21 @@ def _shared(name: str) -> Callable[[Counts], Samples]:
     return lambda counts: [((), float(shared[name]))] if (shared := counts.get("shared_text")) else []
 
 
+def _drafter(counts: Counts) -> Samples:
+    return [(tuple(counts["drafter"]), 1.0)] if counts.get("drafter") else []
+
+
 def _speedup(place: int) -> Callable[[Counts], Samples]:
     return lambda counts: [((), speedup[place])] if (speedup := counts.get("speedup")) else []
 
 
 BY_PROPOSER = ("proposer",)
 METRICS = (
+    Metric(
+        "slipstream_drafter_info", "Gauge",
+        "1: the drafter that was loaded. The fingerprint is of its config and of samples of its weights.",
+        ("method", "drafter", "fingerprint"), _drafter,
+    ),
     Metric("slipstream_drafts", "Counter", "Drafts verified.", BY_PROPOSER, _each("drafts")),
     Metric(
         "slipstream_draft_tokens", "Counter", "Draft tokens verified, by their position in the draft.",
@@ -133,6 +143,32 @@ METRICS = (
 )  # fmt: skip
 
 
+class AcceptanceWatch:
+    """Compares how much of a proposer's last draft tokens was accepted with how much it was before."""
+
+    WINDOW = 5_000  # draft tokens
+    FALLEN = 0.5
+    """Of what it was. Not by chance: of 5,000 tokens at 2% half as many are five standard deviations less."""
+    WEIGHT = 0.25  # of a window in what it was
+
+    def __init__(self) -> None:
+        self._drafted = self._accepted = 0
+        self._usual: float | None = None
+        self._fallen = False
+
+    def look(self, drafted: int, accepted: int) -> tuple[float, float] | None:
+        """Take the totals; return (what it is, what it was) once when it has fallen away."""
+        if drafted - self._drafted < self.WINDOW:
+            return None
+        rate = (accepted - self._accepted) / (drafted - self._drafted)
+        self._drafted, self._accepted = drafted, accepted
+        usual = rate if self._usual is None else self._usual
+        was_fallen, self._fallen = self._fallen, rate < self.FALLEN * usual
+        if not self._fallen:
+            self._usual = usual + self.WEIGHT * (rate - usual)
+        return (rate, usual) if self._fallen and not was_fallen else None
+
+
 class Exporter:
     """Adds what is new in the counts of each engine to the process's metrics."""
 
@@ -141,6 +177,8 @@ class Exporter:
         self._collectors = {metric.name: _collector(metric, registry) for metric in METRICS}
         self._exported: dict[tuple[Any, ...], float] = {}
         self._paused: set[str] = set()
+        self._watches: defaultdict[tuple[str, str], AcceptanceWatch] = defaultdict(AcceptanceWatch)
+        """By engine and proposer."""
 
     def export(self, engine: str, counts: Counts) -> None:
         for metric in METRICS:
@@ -157,6 +195,7 @@ class Exporter:
                 else:
                     child.inc(self._new((metric.name, engine, *labels), value))
         self._tell_of_pauses(engine, counts)
+        self._tell_of_acceptance(engine, counts)
 
     def _new(self, which: tuple[Any, ...], value: float) -> float:
         """Return how much more it is than was exported. A draft may be uncounted after it was."""
@@ -171,6 +210,19 @@ class Exporter:
         elif not counts.get("paused") and engine in self._paused:
             self._paused.discard(engine)
             logger.info("engine %s: speculation goes on", engine)
+
+    def _tell_of_acceptance(self, engine: str, counts: Counts) -> None:
+        totals: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
+        for proposer, _, drafted, accepted in counts.get("positions", ()):
+            totals[proposer][0] += drafted
+            totals[proposer][1] += accepted
+        for proposer, (drafted, accepted) in totals.items():
+            if fell := self._watches[engine, proposer].look(drafted, accepted):
+                rate, usual = fell
+                logger.warning(
+                    "engine %s: of the last draft tokens of %s %.0f%% were accepted, and %.0f%% before",
+                    engine, proposer, 100 * rate, 100 * usual,
+                )  # fmt: skip
 
 
 def _collector(metric: Metric, registry: Any) -> Collector:
