@@ -68,7 +68,7 @@ def report_engine(vllm_config: "VllmConfig") -> None:
         ("runner", f"{runner} model runner: {_why_runner(runner, vllm_config)}"),
         ("scheduler", f"{scheduler.__module__}.{scheduler.__qualname__}, {timing}"),
     ]
-    _print("Slipstream is active", rows)
+    _print("Slipstream is active" if speculation else "Slipstream drafts nothing", rows)
 
 
 def _why_runner(runner: str, vllm_config: "VllmConfig") -> str:
