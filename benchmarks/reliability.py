@@ -384,6 +384,7 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--bare", action="store_true", help="soak: without speculation, for comparison")
     parser.add_argument("--examples", type=int, default=50, help="for each operation")
     parser.add_argument(
         "--schemathesis", type=Path, default=shutil.which("schemathesis"), help="its executable"
@@ -401,11 +402,12 @@ def main() -> None:
     memory = 192 if options.what == "soak" else 1024
     flags = [*FLAGS, "--served-model-name", "m", "--kv-cache-memory-bytes", str(memory << 20)]
     if options.what == "soak":
-        flags += ["--max-num-seqs", "16", "--worker-cls", "engine.planted.DyingDrafterWorker"]
+        flags += ["--max-num-seqs", "16"]
+        flags += [] if options.bare else ["--worker-cls", "engine.planted.DyingDrafterWorker"]
     if options.what == "openapi":
         environment["VLLM_MAX_N_SEQUENCES"] = "8"
         flags += ["--override-generation-config", json.dumps({"max_new_tokens": KNOWN_TOKENS})]
-    arms = [Arm("auto", json.dumps(speculate), environment)]
+    arms = [Arm("auto", "off" if options.bare else json.dumps(speculate), environment)]
     if options.what == "openapi":
         arms.append(Arm("bare", environment=environment))
     with running(options.model, arms, flags, options.out / "servers", timed=False) as servers:
@@ -420,7 +422,8 @@ def main() -> None:
                 work = try_openapi(server, servers["bare"], options.schemathesis, options.examples, folder)
         found = asyncio.run(work)
     found = {"about": about_this_run(), **found}
-    (options.out / f"{options.what}.json").write_text(json.dumps(found, indent=1) + "\n")
+    name = f"{options.what}-bare" if options.bare else options.what
+    (options.out / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")
     sys.stdout.write(json.dumps(found, indent=1) + "\n")
 
 

@@ -29,6 +29,7 @@ from slipstream.planning.planner import (
     DrafterRun,
     Outlook,
     Plan,
+    Planner,
     Queue,
     StepOutcome,
     StepState,
@@ -137,6 +138,13 @@ class SpeculationLoop:
         plan = self.policy.plan_drafter(self.state, offered, expected)
         self.policy.record_drafter(plan)
         return plan
+
+    def drafter_gain(self, expected: Mapping[str, Survival]) -> float:
+        """Return what such a drafter would be expected to gain there; nothing where that is not planned."""
+        if not isinstance(self.policy, Planner):
+            return 0.0
+        offered = NOT_DRAFTED.combine(dict(self._offers), self._under_way)
+        return self.policy.drafter_gain(self.state, offered, expected)
 
     def record(self, outcome: StepOutcome) -> None:
         self.policy.record(outcome)

@@ -22,7 +22,7 @@ STORED_FLOATS = ("F64", "F32", "F16", "BF16")
 STORED_OTHERS = {"I64": 8, "U64": 8, "I32": 4, "U32": 4, "I16": 2, "U16": 2}
 PICKLED = (".bin", ".pt", ".pth", ".ckpt")
 SAMPLES, SAMPLE_BYTES = 64, 4096
-"""What is read of each weight file to tell checkpoints apart: training changes all weights."""
+"""What is read of all weights to tell checkpoints apart: training changes all of them."""
 
 
 @dataclass(frozen=True)
@@ -199,16 +199,15 @@ class Checkpoint:
         """Return a mark that differs for other weights or another config of the same name: of the config and
         of samples of the weights that are here."""
         digest = hashlib.sha256(json.dumps(self.config, sort_keys=True).encode())
-        for name in sorted(self._weight_names if self.folder else ()):
-            assert self.folder is not None
-            path = self.folder / name
-            if not path.exists():
-                continue
-            size = path.stat().st_size
-            digest.update(f"{name} {size} ".encode())
-            with path.open("rb") as weights:
-                for number in range(SAMPLES):
-                    weights.seek(number * max(size - SAMPLE_BYTES, 0) // (SAMPLES - 1))
+        files = [self.folder / name for name in sorted(self._weight_names)] if self.folder else []
+        files = [file for file in files if file.exists()]
+        samples = max(SAMPLES // max(len(files), 1), 1)
+        for file in files:
+            size = file.stat().st_size
+            digest.update(f"{file.name} {size} ".encode())
+            with file.open("rb") as weights:
+                for number in range(samples):
+                    weights.seek((2 * number + 1) * max(size - SAMPLE_BYTES, 0) // (2 * samples))
                     digest.update(weights.read(SAMPLE_BYTES))
         return digest.hexdigest()[:16]
 

@@ -13,6 +13,7 @@ from slipstream.drafting.base import Proposer, RequestInfo
 from slipstream.errors import ConfigError
 
 GROUP = "slipstream.proposers"
+LONG = 32  # tokens that are repeated in the text that a proposer is tried on, for any shortest match
 
 logger = logging.getLogger("slipstream")
 
@@ -34,10 +35,11 @@ def _ask_once(proposer: Proposer) -> None:
     """Use the proposer once, so that the first request does not wait for numba to compile."""
     try:
         proposer.start(RequestInfo("", num_prompt_tokens=1))
-        proposer.observe("", [1, 2, 3, 1, 2])
+        text = list(range(LONG))
+        proposer.observe("", [*text, *text[:-1]])
         proposer.propose({"": 1})
-        proposer.propose_after("", [3], 1)
-        proposer.observe("", [4])
+        proposer.propose_after("", [LONG - 1], 1)
+        proposer.observe("", [LONG])
         proposer.propose({"": 1})
         proposer.forget("")
     except Exception:

@@ -25,6 +25,7 @@ from slipstream.planning.lookups import Lookups
 from slipstream.planning.objective import Bounds, Objective, Traffic, makespan_worth, priority_worth
 from slipstream.planning.optimizer import (
     Baseline,
+    DrafterValue,
     Floats,
     Survival,
     best_or_zero,
@@ -159,8 +160,12 @@ class DrafterCost:
     """Seconds by number of passes: as they were seen, or scaled from the nearest number seen. One pass more
     is counted than those that draft, for what a run takes whatever its length."""
 
-    def __init__(self, per_pass: float) -> None:
-        self._seen = {1: per_pass}
+    def __init__(self, measured: float | Mapping[int, float]) -> None:
+        """Take the seconds of one pass, or those by number of passes; numbers between these are too."""
+        known = dict(sorted(measured.items())) if isinstance(measured, Mapping) else {1: measured}
+        passes = range(min(known), max(known) + 1)
+        between = np.interp(passes, list(known), list(known.values()))
+        self._seen = dict(zip(passes, between.tolist(), strict=True))
 
     def seconds(self, passes: int) -> float:
         if not passes:
@@ -178,7 +183,7 @@ class Planner:
     def __init__(
         self,
         cost: StepCost,
-        drafter_pass: float = 0.01,
+        drafter_pass: float | Mapping[int, float] = 0.01,
         objective: Objective = Objective.THROUGHPUT,
         bounds: Bounds = NO_BOUNDS,
     ) -> None:
@@ -237,16 +242,9 @@ class Planner:
             return DrafterPlan(requested, max(requested.values(), default=0))
         ids = list(expected)
         longest = max(map(len, expected.values()))
-        worth = self._worth(state)
-        value = value_of_passes(
-            [_times(expected[request], worth.get(request, 1.0)) for request in ids],
-            [_times(offers.get(request, ()), worth.get(request, 1.0)) for request in ids],
-            lambda most: self.cost.by_drafts(state.step, most),
-            np.array([self.drafter_cost.seconds(passes) for passes in range(longest + 1)]),
-            self._baseline(state, worth),
-        )
+        value = self._value_of_passes(state, offers, expected)
         passes = best_or_zero(value.values)
-        gain = float(value.values[passes] - value.values[0]) / max(abs(float(value.values[0])), 1e-9)
+        gain = _gain(value.values, passes)
         more = self.drafter_cost.seconds(passes + 1) - self.drafter_cost.seconds(passes)
         is_probe = passes < longest and not requested and self.exploration.may_spend(max(more, 0.0))
         passes += is_probe
@@ -261,6 +259,28 @@ class Planner:
         }
         most = max(passes, max(requested.values(), default=0))
         return DrafterPlan(tokens | requested, most, is_probe, gain)
+
+    def drafter_gain(
+        self, state: StepState, offers: Mapping[str, Survival], expected: Mapping[str, Survival]
+    ) -> float:
+        """Return what `plan_drafter` would expect to gain (`DrafterPlan.gain`)."""
+        if not expected or self.paused(state.step):
+            return 0.0
+        values = self._value_of_passes(state, offers, expected).values
+        return _gain(values, best_or_zero(values))
+
+    def _value_of_passes(
+        self, state: StepState, offers: Mapping[str, Survival], expected: Mapping[str, Survival]
+    ) -> DrafterValue:
+        longest = max(map(len, expected.values()))
+        worth = self._worth(state)
+        return value_of_passes(
+            [_times(survival, worth.get(request, 1.0)) for request, survival in expected.items()],
+            [_times(offers.get(request, ()), worth.get(request, 1.0)) for request in expected],
+            lambda most: self.cost.by_drafts(state.step, most),
+            np.array([self.drafter_cost.seconds(passes) for passes in range(longest + 1)]),
+            self._baseline(state, worth),
+        )
 
     def record_drafter(self, plan: DrafterPlan, seconds: float | None = None) -> None:
         """Record what the drafter took; None: as much as it usually does, for it was not timed."""
@@ -298,13 +318,14 @@ class Planner:
         took = seconds + passes[-(-drafts // step.requests)]
         return best_or_zero((step.requests + drafts) / took) > 0
 
-    def judge_drafter(self, step: Step, plan: DrafterPlan, share: float) -> None:
-        """Judge whether a drafter that reads this step is worth it, with such a plan for this share of the
-        requests: later it may draft for all."""
+    def judge_drafter(self, step: Step, gain: float) -> None:
+        """Judge whether a drafter that reads this step is worth it, if it gained so much with drafts for all
+        requests: later it may draft for those that it has not read, too."""
+        one = self.drafter_cost.seconds(1)
         decode = self.cost.bare(replace(step, prefill=0))
-        reading = self.reading_seconds(step) / decode
-        counted = self.drafter_cost.seconds(1) / decode if plan.gain > 0 else 0.0
-        self.standing(step).judge(plan.gain / share + counted - reading, step.requests)
+        prompts = (self.reading_seconds(step) - one) / decode
+        # A pass is counted with those that draft, where some do.
+        self.standing(step).judge(gain if gain > 0 else -one / decode, step.requests, prompts)
 
     @property
     def drafter_rests(self) -> int:
@@ -508,6 +529,10 @@ class Planner:
             "tried_share": self.exploration.share,
             "plans": [plan.as_dict() for plan in self.plans],
         }
+
+
+def _gain(values: Floats, passes: int) -> float:
+    return float(values[passes] - values[0]) / max(abs(float(values[0])), 1e-9)
 
 
 def _times(survival: Survival, worth: float) -> Survival:

@@ -20,6 +20,8 @@ class Standing:
 
     def _begin(self) -> None:
         self._steps, self._requests, self._total = 0, 0, 0.0
+        self._owed = 0.0
+        """Of what reading prompts took, what has not been counted yet."""
 
     @property
     def runs(self) -> bool:
@@ -35,17 +37,21 @@ class Standing:
         self.rests += not self._cannot_pay
         self._cannot_pay = True
 
-    def judge(self, gain: float, requests: int) -> None:
+    def judge(self, gain: float, requests: int, prompts: float = 0.0) -> None:
         """Record what a step of so many requests is expected to gain with the drafter, in bare steps;
-        negative if it loses."""
+        negative if it loses. What reading its `prompts` takes is for the tokens that follow them: it is
+        counted little by little."""
         self._cannot_pay = False
         self._steps += 1
         self._requests += requests
-        self._total += gain - self._total / THRESHOLDS.guard_memory
+        self._owed += prompts
+        due = self._owed / THRESHOLDS.guard_memory
+        self._owed -= due
+        self._total += gain - due - self._total / THRESHOLDS.guard_memory
         tolerated = THRESHOLDS.tolerated_loss * THRESHOLDS.guard_memory
         if self._requests >= THRESHOLDS.min_read_requests and self._total < -tolerated:
             # As long as makes the loss a tolerated one, and twice as long each time in a row.
-            steps = -self._total / THRESHOLDS.tolerated_loss * self._lengthened
+            steps = (self._owed - self._total) / THRESHOLDS.tolerated_loss * self._lengthened
             self._left = int(min(steps, THRESHOLDS.max_pause))
             self._lengthened = min(2 * self._lengthened, THRESHOLDS.max_pause)
             self.rests += 1

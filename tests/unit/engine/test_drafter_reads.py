@@ -29,7 +29,7 @@ def step(new: dict[str, tuple[list[int], int]] | None = None, **more: list[int])
 
 def after_a_miss() -> DrafterReads:
     """Of a request with the blocks 1, 2 and 3, it has read the first six tokens."""
-    reads = DrafterReads([SIZE])
+    reads = DrafterReads([SIZE], null_block=0)
     reads.follow(step({"a": ([1, 2, 3], 0)}))
     assert reads.has_all("a")
     reads.miss("a", blocks_of(1, 2, 3), 6)
@@ -61,7 +61,7 @@ def test_what_follows_a_gap_counts_as_missed() -> None:
 
 def test_a_cached_prefix_that_was_read_stays_so() -> None:
     """A request that begins with it, while the drafter is left out, writes into its own blocks."""
-    reads = DrafterReads([SIZE])
+    reads = DrafterReads([SIZE], null_block=0)
     reads.miss("a", blocks_of(1, 2), SIZE)
     reads.follow(step({"b": ([1, 3], SIZE)}))
     assert reads.has_all("b")
@@ -86,8 +86,16 @@ def test_a_request_that_was_preempted_is_read_anew() -> None:
     assert not reads.has_all("a"), "its second block was cached"
 
 
+def test_the_block_that_stands_for_none_is_nobodys() -> None:
+    """Groups that keep the last states only have it in the place of all others."""
+    reads = after_a_miss()
+    reads.follow(step(a=[0, 4]))
+    reads.follow(step({"b": ([0, 0, 7], 8)}))
+    assert reads.has_all("b")
+
+
 def test_each_group_of_layers_has_blocks_of_its_own() -> None:
-    reads = DrafterReads([SIZE, 2 * SIZE])
+    reads = DrafterReads([SIZE, 2 * SIZE], null_block=0)
     reads.miss("a", [*blocks_of(1, 2), *blocks_of(0, 11)], SIZE)
     both = SimpleNamespace(req_id="b", block_ids=([1, 3], [0, 12]), num_computed_tokens=SIZE)
     reads.follow(

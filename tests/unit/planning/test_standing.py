@@ -2,16 +2,17 @@
 
 import pytest
 
-from slipstream.planning.planner import DrafterPlan, Planner
+from slipstream.planning.planner import Planner, StepState
 from slipstream.planning.standing import Standing
 from slipstream.planning.step_cost import PassProfile, Step, StepCost
 from slipstream.planning.thresholds import THRESHOLDS
 
 
-def judged(*gains: float) -> Standing:
+def judged(*gains: float, prompts: float = 0.0) -> Standing:
+    """Return what comes of such steps of one request, the first of which has a prompt."""
     standing = Standing()
-    for gain in gains:
-        standing.judge(gain, 1)
+    for number, gain in enumerate(gains):
+        standing.judge(gain, 1, 0.0 if number else prompts)
     return standing
 
 
@@ -59,8 +60,15 @@ def test_a_small_loss_is_noticed_too() -> None:
 
 def test_prompts_that_it_reads_may_pay_later() -> None:
     """A prompt for ten steps that gain, as in traffic with answers of ten tokens."""
-    assert judged(*([-1.0] + [0.2] * 9) * 100).runs
-    assert judged(*([-3.0] + [0.2] * 9) * 100).rests > 0
+    for prompt, rests in ((1.0, False), (3.0, True)):
+        standing = Standing()
+        for number in range(1_000):
+            standing.judge(0.2, 1, 0.0 if number % 10 else prompt)
+        assert (standing.rests > 0) == rests
+
+
+def test_a_long_prompt_is_for_the_answer_that_follows() -> None:
+    assert judged(*[0.5] * 200, prompts=23.0).rests == 0
 
 
 def test_after_a_gain_it_rests_briefly_again() -> None:
@@ -74,7 +82,7 @@ def test_after_a_gain_it_rests_briefly_again() -> None:
 
 
 def test_a_long_prompt_that_it_reads_in_vain_is_paid_for_by_a_longer_rest() -> None:
-    standing = judged(-20.0, *[-0.3] * 32)
+    standing = judged(*[-0.3] * 32, prompts=20.0)
     assert steps_until_it_is_back(standing) > 20 / THRESHOLDS.tolerated_loss
 
 
@@ -89,28 +97,36 @@ def test_reading_costs_what_the_target_reads_in_proportion() -> None:
     assert of_a_third.reading_seconds(Step(1, prefill=50)) == pytest.approx(0.018)
 
 
-def test_requests_that_it_has_not_read_are_not_held_against_it() -> None:
+def test_a_small_gain_is_one() -> None:
     of_a_third = planner(0.003)
     for _ in range(300):
-        of_a_third.judge_drafter(Step(8), DrafterPlan({"a": 1}, 1, gain=0.02), 1 / 8)
-        of_a_third.judge_drafter(Step(4), DrafterPlan({}, 0, gain=0.02), 1.0)
+        of_a_third.judge_drafter(Step(8), 0.02)
     assert of_a_third.standing(Step(8)).runs
-    assert of_a_third.standing(Step(4)).runs
 
 
 def test_a_plan_without_gain_loses_what_reading_takes() -> None:
     of_a_third = planner(0.003)
     for _ in range(THRESHOLDS.min_read_requests):
         assert of_a_third.standing(Step(1)).runs
-        of_a_third.judge_drafter(Step(1), DrafterPlan({}, 0), 1.0)
+        of_a_third.judge_drafter(Step(1), 0.0)
     assert not of_a_third.standing(Step(1)).runs
     assert of_a_third.standing(Step(8)).runs, "at another load it may pay"
     for _ in range(300):
-        of_a_third.judge_drafter(Step(8), DrafterPlan({"a": 1}, 1, gain=0.1), 1.0)
+        of_a_third.judge_drafter(Step(8), 0.1)
     assert of_a_third.standing(Step(8)).runs
     for _ in range(300):  # with prompts of ten tokens, which take it as long as a pass
-        of_a_third.judge_drafter(Step(2, prefill=10), DrafterPlan({"a": 1}, 1, gain=0.1), 1.0)
+        of_a_third.judge_drafter(Step(2, prefill=10), 0.1)
     assert not of_a_third.standing(Step(2)).runs
+
+
+def test_what_it_would_gain_for_all_is_known_without_drafting() -> None:
+    """With one of eight requests read it does not pay, and if it had read all it would."""
+    small = planner(0.0005)
+    state, survival = StepState(Step(8)), [0.7, 0.49, 0.34]
+    one, everyone = {"0": survival}, {str(number): survival for number in range(8)}
+    assert small.plan_drafter(state, {}, one).gain == small.drafter_gain(state, {}, one) == 0
+    gain = small.drafter_gain(state, {}, everyone)
+    assert gain == small.plan_drafter(state, {}, everyone).gain > 0.1
 
 
 def dear(drafter_pass: float) -> Planner:
@@ -136,7 +152,7 @@ def test_a_short_time_with_many_requests_takes_it_from_nobody() -> None:
     where_verifying_is_dear = dear(0.003)
     for _ in range(8):
         assert where_verifying_is_dear.drafter_runs(Step(8), 3, reads_on=True)
-        where_verifying_is_dear.judge_drafter(Step(8), DrafterPlan({}, 0), 1.0)
+        where_verifying_is_dear.judge_drafter(Step(8), 0.0)
     for _ in range(800):
-        where_verifying_is_dear.judge_drafter(Step(8), DrafterPlan({}, 0), 1.0)
+        where_verifying_is_dear.judge_drafter(Step(8), 0.0)
     assert not where_verifying_is_dear.drafter_runs(Step(8), 3, reads_on=True), "a long time does"

@@ -8,6 +8,7 @@ that, so drafts begin with what the step under way is expected to write, and the
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler as VllmAsyncScheduler
@@ -82,8 +83,9 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
         self._reads: DrafterReads | None = None
         """Of a drafter that reads what is written."""
         if settings.drafter:
-            groups = self.kv_cache_manager.coordinator.single_type_managers
-            self._reads = DrafterReads([group.block_size for group in groups])
+            blocks = self.kv_cache_manager
+            sizes = [group.block_size for group in blocks.coordinator.single_type_managers]
+            self._reads = DrafterReads(sizes, blocks.block_pool.null_block.block_id)
         # Engines that draft in step with each other must draft alike; other stores have blocks of their own.
         self._may_leave_drafter_out = (
             self._reads is not None
@@ -133,7 +135,8 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
         known = {
             r: (length, draft.tokens) for r, (length, draft) in sent.items() if UNKNOWN not in draft.tokens
         }
-        output.slipstream_drafts = pack(known, longest_draft(self.num_spec_tokens))
+        alone = known.keys() - drafted.survival.keys() if self._reads is not None else ()
+        output.slipstream_drafts = pack(known, longest_draft(self.num_spec_tokens), alone)
         if self._draft_sampling is not None:
             temperatures = {
                 r: self.requests[r].sampling_params.temperature for r in output.num_scheduled_tokens
@@ -186,8 +189,13 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
         requests = list(scheduler_output.num_scheduled_tokens)
         if self._reads is None:
             return requests
-        self._reads.follow(scheduler_output)
-        return [request_id for request_id in requests if self._reads.has_all(request_id)]
+        try:
+            self._reads.follow(scheduler_output)
+            return [request_id for request_id in requests if self._reads.has_all(request_id)]
+        except Exception:
+            self._failed("following the KV cache's blocks", "the drafter is not left out any more")
+            self._may_leave_drafter_out, self._reads = False, None
+            return requests
 
     def _leave_drafter_out(self, scheduler_output: Any, readable: Sequence[str]) -> bool:
         """Leave the drafter out of the step that is being scheduled, if it is not to run; say whether."""
@@ -226,8 +234,15 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
 
     def _judge_drafter(self, output: Any, step: Step) -> None:
         """Learn whether it is good that the drafter reads the step that was scheduled."""
+        self._reading_seconds = 0.0
+        try:
+            self._judge(output, step)
+        except Exception:
+            self._failed("judging the drafter", "nothing is learnt of it")
+
+    def _judge(self, output: Any, step: Step) -> None:
         assert self._loop is not None
-        policy, plan, self._reading_seconds = self._loop.policy, self._drafter_plan, 0.0
+        policy, plan = self._loop.policy, self._drafter_plan
         if self._device_drafter is None or not isinstance(policy, Planner) or not step.requests:
             return
         standing = policy.standing(step)
@@ -237,12 +252,22 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
             self._reading_seconds = policy.reading_seconds(step)
             if plan.passes:  # then one pass is counted with those that draft
                 self._reading_seconds -= policy.drafter_cost.seconds(1)
-            if standing.runs and not self._asking:
-                policy.judge_drafter(step, plan, len(self._drafted_for) / step.requests)
+            if standing.runs and self._asking.isdisjoint(self._drafted_for):
+                policy.judge_drafter(step, self._gain_of_drafter(output))
         if (rests := policy.drafter_rests) > self._drafter_rests:
             name = self._device_drafter.name
             logger.info("%s does not pay with %d at once: it is left out for a while", name, step.requests)
             self._drafter_rests = rests
+
+    def _gain_of_drafter(self, output: Any) -> float:
+        """Return what the drafter is expected to gain in such a step, if it has read all requests: some it
+        has not, but later ones it will."""
+        assert self._loop is not None
+        assert self._device_drafter is not None
+        if len(self._drafted_for) == len(output.num_scheduled_tokens):
+            return self._drafter_plan.gain
+        everyone = list(output.num_scheduled_tokens)
+        return self._loop.drafter_gain(self._device_drafter.expected_survival(everyone))
 
     def _plan_drafter(self, request_ids: list[str]) -> DrafterPlan:
         """Plan what the drafter drafts at the end of the step that is being scheduled."""
@@ -302,13 +327,13 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
         tokens, accepted = self._count_tokens(scheduled.requested, model_runner_output)
         if scheduled.step.tokens and scheduled.stops == self._stops.count:
             seconds = now - self._ended
-            drafter = min(scheduled.drafted.seconds, seconds)
-            reading = min(scheduled.reading, seconds - drafter)
-            outcome = StepOutcome(
-                scheduled.step, seconds - drafter - reading, drafter, tokens,
-                scheduled.requested_drafts, accepted, *scheduled.promise, reading=reading,
-            )  # fmt: skip
-            self._learn_outcome(outcome)
+            drafter, reading = min(scheduled.drafted.seconds, seconds), scheduled.reading
+            if not reading or drafter + reading < seconds:  # else it was read within the step before
+                outcome = StepOutcome(
+                    scheduled.step, seconds - drafter - reading, drafter, tokens,
+                    scheduled.requested_drafts, accepted, *scheduled.promise, reading=reading,
+                )  # fmt: skip
+                self._learn_outcome(outcome)
         self._ended = now
 
     def _learn_of_drafter(
@@ -325,7 +350,7 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
             if request is None or request.is_finished() or not written:
                 continue
             known = list(request.all_token_ids[length:])
-            if list(draft.tokens[: len(known)]) != known:
+            if request_id in scheduled.drafted.survival and list(draft.tokens[: len(known)]) != known:
                 verified = len(scheduler_output.scheduled_spec_decode_tokens[request_id])
                 theirs = min(verified, scheduled.drafted.passes)
                 accepted = min(len(written) - 1, theirs)
@@ -349,12 +374,15 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
         can be told now. `draft_token_ids` are the drafter's."""
         drafters = dict(zip(draft_token_ids.req_ids, draft_token_ids.draft_token_ids, strict=False))
         scheduled = self._under_way.get(id(scheduler_output))
+        drafted_for = scheduled.drafted.survival if scheduled else ()
         verified: dict[str, list[int]] = {}
         for request_id, (length, draft) in (scheduled.drafts if scheduled else {}).items():
             request = self.requests.get(request_id)
             if request is not None and request.use_structured_output:
                 written = request.all_token_ids[length:]
-                verified[request_id] = tokens_verified(draft.tokens, written, drafters.get(request_id, ()))
+                has_theirs = self._reads is None or request_id in drafted_for
+                theirs = drafters.get(request_id, ()) if has_theirs else ()
+                verified[request_id] = tokens_verified(draft.tokens, written, theirs)
         ours = DraftTokenIds(list(verified), list(verified.values()))
         super().update_draft_token_ids_in_output(ours, scheduler_output)
 
@@ -392,5 +420,5 @@ def tokens_verified(draft: Sequence[int], written: Sequence[int], drafters: Sequ
     rest = [] if UNKNOWN in draft else list(draft[len(written) :])
     if UNKNOWN not in draft and list(draft[: len(written)]) == list(written):
         return rest
-    ours = [*rest, *[0] * len(drafters)]
-    return [ours[place] if token < 0 else token for place, token in enumerate(drafters)]
+    pairs = zip_longest(rest, drafters, fillvalue=UNKNOWN)
+    return [max(mine, 0) if theirs < 0 else theirs for mine, theirs in pairs]

@@ -14,9 +14,9 @@ Blocks = Sequence[Sequence[int]]
 
 
 class DrafterReads:
-    def __init__(self, block_sizes: Sequence[int]) -> None:
-        """Take the tokens in a block of each group."""
-        self._block_sizes = block_sizes
+    def __init__(self, block_sizes: Sequence[int], null_block: int) -> None:
+        """Take the tokens in a block of each group, and the block that stands where a group keeps none."""
+        self._block_sizes, self._null_block = block_sizes, null_block
         self._missed: set[int] = set()
         """Blocks that the drafter has not read, or not all of them, or only after a gap."""
         self._lost: set[str] = set()
@@ -48,6 +48,7 @@ class DrafterReads:
     def _give(self, request_id: str, blocks: Sequence[int]) -> None:
         if request_id in self._lost:
             self._missed.update(blocks)
+            self._missed.discard(self._null_block)
         else:
             self._missed.difference_update(blocks)
 

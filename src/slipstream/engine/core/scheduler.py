@@ -322,11 +322,11 @@ def make_planner(executor: Any, objective: Objective, bounds: Bounds) -> Planner
     """Make a planner from what the workers measured at their start, if they are ours."""
     try:
         measured: Any = next(found for found in executor.collective_rpc("pass_profile") if found)
-        profile, drafter_pass = PassProfile.from_dict(measured), measured["drafter"]
+        profile, drafter = PassProfile.from_dict(measured), dict(measured["drafter"])
     except Exception:
         logger.warning("the workers tell no profile of their passes; it will be learnt from the steps")
-        profile, drafter_pass = GUESS, 0.0
-    return Planner(StepCost(profile), drafter_pass or profile.seconds[0] / 10, objective, bounds)
+        profile, drafter = GUESS, {}
+    return Planner(StepCost(profile), drafter or profile.seconds[0] / 10, objective, bounds)
 
 
 def _seconds(milliseconds: float | None) -> float | None:

@@ -1,5 +1,6 @@
 """What a pass of the target takes by the number of tokens in it, measured once when the engine starts."""
 
+import math
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -44,8 +45,8 @@ def passes_to_time(probe: float) -> Passes:
 
 @torch.inference_mode()
 def profile_passes(runner: Any) -> dict[str, Any]:
-    """Return {tokens, seconds, drafter}: seconds of the target's pass, logits included, and of one pass of
-    the drafter (0 if it has none that vLLM can run by itself). Rank 0 says how many passes, for all."""
+    """Return {tokens, seconds, drafter}: seconds of the target's pass, logits included, and of the drafter by
+    number of passes (of none if vLLM cannot run it by itself). Rank 0 says how many passes, for all."""
     logger.info("measuring what a pass of the target takes; a few seconds")
     drafter = _DrafterTimer(runner)
     probe = min(_pass(runner, min(PROBE, runner.max_num_tokens), drafter) + drafter.seconds for _ in range(2))
@@ -57,7 +58,8 @@ def profile_passes(runner: Any) -> dict[str, Any]:
     rising = dict(sorted(zip(counts, seconds.tolist(), strict=True)))
     said = ", ".join(f"{s * 1000:.1f} ms for {count}" for count, s in rising.items())
     logger.info("a pass takes %s tokens", said)
-    return {"tokens": list(rising), "seconds": list(rising.values()), "drafter": drafter.seconds_per_pass}
+    by_passes = list(drafter.by_passes.items())
+    return {"tokens": list(rising), "seconds": list(rising.values()), "drafter": by_passes}
 
 
 def _pass(runner: Any, count: int, drafter: "_DrafterTimer") -> float:
@@ -82,8 +84,7 @@ class _DrafterTimer:
 
     def __init__(self, runner: Any) -> None:
         self.seconds = 0.0
-        self.seconds_per_pass = 0.0
-        self._shortest = float("inf")
+        self.by_passes: dict[int, float] = {}
         self._runner = runner
         # On the V2 model runner it is called speculator.
         self._drafter = getattr(runner, "drafter", None) or getattr(runner, "speculator", None)
@@ -93,18 +94,27 @@ class _DrafterTimer:
             setattr(self._drafter, self._name, self._timed)
 
     def _timed(self, *args: Any, **kwargs: Any) -> Any:
+        passes = self._runner.speculative_config.num_speculative_tokens
+        if self._name == "dummy_run":
+            result, self.seconds = self._time(*args, **kwargs)
+            self.by_passes[1] = max(self.by_passes.get(1, 0.0), self.seconds / passes)
+            return result
+        # Nothing corrects these later: a compilation must not count.
+        result, all_passes = self._time(*args, **kwargs)
+        self.by_passes[passes] = min(self.by_passes.get(passes, math.inf), all_passes)
+        self.seconds = all_passes
+        if passes > 1 and hasattr(self._drafter, "draft_tokens"):  # vLLM's lookup has none
+            _, one_pass = self._time(*args, **{**kwargs, "num_speculative_tokens": 1})
+            self.by_passes[1] = min(self.by_passes.get(1, math.inf), one_pass)
+            self.seconds += one_pass
+        return result
+
+    def _time(self, *args: Any, **kwargs: Any) -> tuple[Any, float]:
         _synchronize(self._runner)
         begun = time.perf_counter()
         result = self._run(*args, **kwargs)
         _synchronize(self._runner)
-        self.seconds = time.perf_counter() - begun
-        passes = self._runner.speculative_config.num_speculative_tokens
-        if self._name == "propose":  # nothing corrects it later: a compilation must not count
-            self._shortest = min(self._shortest, self.seconds)
-            self.seconds_per_pass = 2 * self._shortest / (passes + 1)  # as `DrafterCost` counts
-        else:
-            self.seconds_per_pass = max(self.seconds_per_pass, self.seconds / passes)
-        return result
+        return result, time.perf_counter() - begun
 
     def restore(self) -> None:
         if self._name:

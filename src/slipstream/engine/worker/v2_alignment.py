@@ -8,7 +8,7 @@ same: a text that copies another often goes on as it does after a token that dif
 device.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from vllm.triton_utils import tl, triton
 from vllm.utils.torch_utils import async_tensor_h2d
 
-HEADER = 3  # numbers before a draft's tokens
+HEADER = 4  # numbers before a draft's tokens, as in the kernels
 VOCAB_BLOCK = 1024
 
 
@@ -26,8 +26,8 @@ class PackedDrafts(NamedTuple):
 
     request_ids: Sequence[str]
     table: NDArray[np.int32]
-    """[drafts, 3 + tokens]: room for the request's row, the length of its text when the draft was made, the
-    number of its tokens, and the tokens, which go on from there."""
+    """[drafts, HEADER + tokens]: room for the request's row, the length of its text when the draft was made,
+    the number of its tokens, whether nothing else is verified in their place, and the tokens."""
 
 
 def longest_draft(num_spec_tokens: int) -> int:
@@ -35,12 +35,14 @@ def longest_draft(num_spec_tokens: int) -> int:
     return 2 * num_spec_tokens + 1
 
 
-def pack(drafts: Mapping[str, tuple[int, Sequence[int]]], longest: int) -> PackedDrafts:
+def pack(
+    drafts: Mapping[str, tuple[int, Sequence[int]]], longest: int, alone: Container[str] = ()
+) -> PackedDrafts:
     """Pack for each request the length of its text and its draft, of at most `longest` tokens: always the
-    same, so that one kernel is compiled."""
+    same, so that one kernel is compiled. For those `alone` the speculator has read too little to draft."""
     table = np.zeros((len(drafts), HEADER + longest), np.int32)
-    for row, (length, tokens) in zip(table, drafts.values(), strict=True):
-        row[1:HEADER] = length, len(tokens)
+    for row, (request_id, (length, tokens)) in zip(table, drafts.items(), strict=True):
+        row[1:HEADER] = length, len(tokens), request_id in alone
         row[HEADER : HEADER + len(tokens)] = tokens
     return PackedDrafts(list(drafts), table)
 
@@ -126,20 +128,21 @@ def _align_kernel(  # type: ignore[no-untyped-def]
     row = tl.load(draft_ptr).to(tl.int64)
     length = tl.load(draft_ptr + 1)
     tokens = tl.load(draft_ptr + 2)
+    alone = tl.load(draft_ptr + 3) > 0
     written = tl.load(total_len_ptr + row) - length
     block = tl.arange(0, BLOCK)
-    expected = tl.load(draft_ptr + 3 + block, mask=block < tokens, other=-1)
+    expected = tl.load(draft_ptr + 4 + block, mask=block < tokens, other=-1)
     text = tl.load(
         all_token_ids_ptr + row * all_token_ids_stride + length + block, mask=block < written, other=0
     )
     wrong = tl.sum(((block < written) & (text != expected)).to(tl.int32))
     is_known = (written >= 0) & (written <= BLOCK)
     aligned = (wrong == 0) & is_known
-    rest = tl.load(draft_ptr + 3 + written + block, mask=is_known & (written + block < tokens), other=0)
+    rest = tl.load(draft_ptr + 4 + written + block, mask=is_known & (written + block < tokens), other=0)
     # The speculator may have drafted fewer tokens than are verified: it leaves -1, which is no token.
     place_ptr = draft_tokens_ptr + row * draft_tokens_stride + block
     theirs = tl.load(place_ptr, mask=block < num_draft_tokens, other=0)
-    certain = aligned | (theirs < 0)
+    certain = aligned | alone | (theirs < 0)
     tl.store(place_ptr, tl.where(certain, rest.to(tl.int64), theirs), mask=block < num_draft_tokens)
     places_ptr = certain_ptr + tl.program_id(0) * num_draft_tokens + block
     tl.store(places_ptr, certain.to(tl.int32), mask=block < num_draft_tokens)
