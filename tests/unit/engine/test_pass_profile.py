@@ -1,10 +1,55 @@
 """How much is measured when the engine starts."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 pytest.importorskip("vllm")
 
-from slipstream.engine.worker.pass_profile import COARSE, FEWEST, FINE, MOST_SECONDS, Passes, passes_to_time
+from slipstream.engine.worker.pass_profile import (
+    COARSE,
+    FEWEST,
+    FINE,
+    MOST_SECONDS,
+    Passes,
+    _DrafterTimer,
+    passes_to_time,
+)
+
+
+class Speculator:
+    """Of the V2 model runner; notes how many tokens it was asked for, None if not told."""
+
+    def __init__(self, **attributes: Any) -> None:
+        self.asked: list[int | None] = []
+        self.__dict__ |= attributes
+
+    def propose(self, batch: str, num_speculative_tokens: int | None = None) -> str:
+        self.asked.append(num_speculative_tokens)
+        return f"{batch} {num_speculative_tokens}"
+
+
+@pytest.mark.parametrize(
+    ("speculator", "asked", "passes"),
+    [(Speculator(draft_tokens=()), [None, 1], [1, 5]), (Speculator(drafts=()), [None], [5])],
+)
+def test_one_pass_is_timed_beside_all_of_them(
+    speculator: Speculator, asked: list[int | None], passes: list[int]
+) -> None:
+    """But of vLLM's lookup, which has no passes."""
+    runner = SimpleNamespace(
+        device=SimpleNamespace(type="cpu"),
+        speculator=speculator,
+        speculative_config=SimpleNamespace(num_speculative_tokens=5),
+    )
+    timer = _DrafterTimer(runner)
+    assert speculator.propose("batch") == "batch None"
+    assert speculator.asked == asked
+    assert sorted(timer.by_passes) == passes
+    assert timer.seconds >= sum(timer.by_passes.values())
+    timer.restore()
+    assert speculator.propose("batch", num_speculative_tokens=2) == "batch 2"
 
 
 @pytest.mark.parametrize(

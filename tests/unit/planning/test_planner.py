@@ -347,6 +347,12 @@ def test_what_the_drafter_takes_is_learnt() -> None:
     assert cost.seconds(4) < 0.0125, "it caught up with a prompt"
 
 
+def test_what_was_measured_at_the_start_is_known_between_too() -> None:
+    cost = DrafterCost({8: 0.016, 1: 0.002})
+    assert [cost.seconds(passes) for passes in (1, 4, 8)] == pytest.approx([0.002, 0.008, 0.016])
+    assert cost.seconds(9) == pytest.approx(0.016 * 10 / 9)
+
+
 @pytest.mark.parametrize(("requests", "drafter_pass"), [(1, 0.002), (8, 0.01)])
 def test_a_useless_drafter_costs_about_1_percent(requests: int, drafter_pass: float) -> None:
     """It says that it is right in 60% and never is."""
