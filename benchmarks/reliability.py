@@ -192,12 +192,12 @@ def is_up(server: Server) -> bool:
         return False
 
 
-async def attack(server: Server, count: int) -> dict[str, Any]:
+async def attack(server: Server, count: int, seed: int) -> dict[str, Any]:
     """Send hostile requests, some at once, and known ones between them; fewer if SIGTERM comes."""
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     answered: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    chance = random.Random(0)
+    chance = random.Random(seed)
     source = ((kind.__name__, kind(chance)) for kind in islice(cycle(KINDS), count))
     async with client_of(server) as client:
         known = KnownTexts(client)
@@ -383,6 +383,7 @@ def main() -> None:
     parser.add_argument("what", choices=("hostile", "soak", "openapi"))
     parser.add_argument("model")
     parser.add_argument("--count", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=0, help="hostile: for other inputs")
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--bare", action="store_true", help="soak: without speculation, for comparison")
     parser.add_argument("--examples", type=int, default=50, help="for each operation")
@@ -414,7 +415,7 @@ def main() -> None:
         server = servers["auto"]
         match options.what:
             case "hostile":
-                work = attack(server, options.count)
+                work = attack(server, options.count, options.seed)
             case "soak":
                 work = soak(server, options.minutes)
             case _:
