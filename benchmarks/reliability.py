@@ -385,7 +385,9 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0, help="hostile: for other inputs")
     parser.add_argument("--minutes", type=float, default=30)
-    parser.add_argument("--bare", action="store_true", help="soak, hostile: without speculation, for comparison")
+    parser.add_argument(
+        "--bare", action="store_true", help="soak, hostile: without speculation, for comparison"
+    )
     parser.add_argument("--examples", type=int, default=50, help="for each operation")
     parser.add_argument(
         "--schemathesis", type=Path, default=shutil.which("schemathesis"), help="its executable"

@@ -13,7 +13,7 @@ pauses speculation that loses.
 
 import math
 from collections import Counter, defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -87,6 +87,8 @@ class DrafterPlan(NamedTuple):
     passes: int
     is_probe: bool = False
     """One pass more than seems to pay."""
+    requests: int = 1
+    """That the step has."""
     gain: float = 0.0
     """Expected of the passes that pay, as a share of what the step is worth without the drafter."""
 
@@ -160,14 +162,10 @@ class DrafterCost:
     """Seconds by number of passes: as they were seen, or scaled from the nearest number seen. One pass more
     is counted than those that draft, for what a run takes whatever its length."""
 
-    def __init__(self, measured: float | Mapping[int, float]) -> None:
-        """Take the seconds of one pass, or those by number of passes; numbers between these are too."""
-        known = dict(sorted(measured.items())) if isinstance(measured, Mapping) else {1: measured}
-        passes = range(min(known), max(known) + 1)
-        between = np.interp(passes, list(known), list(known.values()))
-        self._seen = dict(zip(passes, between.tolist(), strict=True))
+    def __init__(self, per_pass: float) -> None:
+        self._seen = {1: per_pass}
 
-    def seconds(self, passes: int) -> float:
+    def seconds(self, passes: int, requests: int = 1) -> float:
         if not passes:
             return 0.0
         nearest = min(self._seen, key=lambda seen: abs(seen - passes))
@@ -179,18 +177,40 @@ class DrafterCost:
         self._seen[passes] = known + THRESHOLDS.drafter_rate * (min(seconds, most) - known)
 
 
+class MeasuredDrafterCost(DrafterCost):
+    """Seconds by number of passes and of requests, as they were measured at the start: of a drafter that runs
+    within steps, where its time cannot be told apart."""
+
+    def __init__(self, measured: Iterable[tuple[int, int, float]]) -> None:
+        """Take (requests, passes, seconds); between these they rise evenly."""
+        by_requests: defaultdict[int, dict[int, float]] = defaultdict(dict)
+        for requests, passes, seconds in sorted(measured):
+            by_requests[requests][passes] = seconds
+        self._requests = list(by_requests)
+        self._by_requests = list(by_requests.values())
+        super().__init__(self.seconds(1))
+
+    def seconds(self, passes: int, requests: int = 1) -> float:
+        if not passes:
+            return 0.0
+        known = [_proportional(seconds, passes) for seconds in self._by_requests]
+        return float(np.interp(requests, self._requests, known))
+
+
 class Planner:
     def __init__(
         self,
         cost: StepCost,
-        drafter_pass: float | Mapping[int, float] = 0.01,
+        drafter_pass: float = 0.01,
         objective: Objective = Objective.THROUGHPUT,
         bounds: Bounds = NO_BOUNDS,
+        drafter_cost: DrafterCost | None = None,
     ) -> None:
+        """Take what a pass of the drafter takes, or a cost of other kind."""
         self.cost = cost
         self.objective, self.bounds = objective, bounds
         self.traffic = Traffic()
-        self.drafter_cost = DrafterCost(drafter_pass)
+        self.drafter_cost = drafter_cost or DrafterCost(drafter_pass)
         self._guards: defaultdict[int, Guard] = defaultdict(Guard)
         """By load: what loses with 32 requests may gain with one."""
         self._standings: defaultdict[int, Standing] = defaultdict(Standing)
@@ -245,7 +265,8 @@ class Planner:
         value = self._value_of_passes(state, offers, expected)
         passes = best_or_zero(value.values)
         gain = _gain(value.values, passes)
-        more = self.drafter_cost.seconds(passes + 1) - self.drafter_cost.seconds(passes)
+        taken, with_one_more = (self._drafter_seconds(state.step, n) for n in (passes, passes + 1))
+        more = with_one_more - taken
         is_probe = passes < longest and not requested and self.exploration.may_spend(max(more, 0.0))
         passes += is_probe
         use = value.gained[:, passes] > 0
@@ -258,7 +279,7 @@ class Planner:
             if yes
         }
         most = max(passes, max(requested.values(), default=0))
-        return DrafterPlan(tokens | requested, most, is_probe, gain)
+        return DrafterPlan(tokens | requested, most, is_probe, state.step.requests, gain)
 
     def drafter_gain(
         self, state: StepState, offers: Mapping[str, Survival], expected: Mapping[str, Survival]
@@ -278,15 +299,19 @@ class Planner:
             [_times(survival, worth.get(request, 1.0)) for request, survival in expected.items()],
             [_times(offers.get(request, ()), worth.get(request, 1.0)) for request in expected],
             lambda most: self.cost.by_drafts(state.step, most),
-            np.array([self.drafter_cost.seconds(passes) for passes in range(longest + 1)]),
+            np.array([self._drafter_seconds(state.step, passes) for passes in range(longest + 1)]),
             self._baseline(state, worth),
         )
 
+    def _drafter_seconds(self, step: Step, passes: int) -> float:
+        return self.drafter_cost.seconds(passes, step.requests)
+
     def record_drafter(self, plan: DrafterPlan, seconds: float | None = None) -> None:
         """Record what the drafter took; None: as much as it usually does, for it was not timed."""
-        took = self.drafter_cost.seconds(plan.passes) if seconds is None else seconds
+        took = self.drafter_cost.seconds(plan.passes, plan.requests) if seconds is None else seconds
         if plan.is_probe:
-            self.exploration.spend(max(took - self.drafter_cost.seconds(plan.passes - 1), 0.0))
+            fewer = self.drafter_cost.seconds(plan.passes - 1, plan.requests)
+            self.exploration.spend(max(took - fewer, 0.0))
         if seconds is not None:
             self.drafter_cost.record(plan.passes, seconds)
 
@@ -299,7 +324,8 @@ class Planner:
     def reading_seconds(self, step: Step) -> float:
         """Return what the drafter's first pass takes at the end of a step, which reads what the target read:
         as much longer with prompts as the target's pass."""
-        return self.drafter_cost.seconds(1) * self.cost.bare(step) / self.cost.bare(replace(step, prefill=0))
+        decode = self.cost.bare(replace(step, prefill=0))
+        return self._drafter_seconds(step, 1) * self.cost.bare(step) / decode
 
     def drafter_runs(self, step: Step, longest: int, reads_on: bool) -> bool:
         """Return whether a drafter of so many tokens reads such a step. With `reads_on` it has read some of
@@ -314,14 +340,14 @@ class Planner:
         were accepted: with many requests it does not where verifying is dear."""
         drafts = np.arange(longest * step.requests + 1)
         seconds = self.cost.by_drafts(replace(step, prefill=0), len(drafts) - 1)
-        passes = np.array([self.drafter_cost.seconds(number) for number in range(longest + 1)])
+        passes = np.array([self._drafter_seconds(step, number) for number in range(longest + 1)])
         took = seconds + passes[-(-drafts // step.requests)]
         return best_or_zero((step.requests + drafts) / took) > 0
 
     def judge_drafter(self, step: Step, gain: float) -> None:
         """Judge whether a drafter that reads this step is worth it, if it gained so much with drafts for all
         requests: later it may draft for those that it has not read, too."""
-        one = self.drafter_cost.seconds(1)
+        one = self._drafter_seconds(step, 1)
         decode = self.cost.bare(replace(step, prefill=0))
         prompts = (self.reading_seconds(step) - one) / decode
         # A pass is counted with those that draft, where some do.
@@ -518,7 +544,7 @@ class Planner:
             "context": step.context,
             "step_seconds": [[place, float(seconds[place])] for place in places],
             "tokens_per_second": self._tokens_per_second,
-            "drafter_seconds_per_pass": self.drafter_cost.seconds(1),
+            "drafter_seconds_per_pass": self._drafter_seconds(step, 1),
             "look_seconds": self.lookups.seconds,
             "tokens_per_look": self.lookups.tokens,
             "steps": self.cost.steps,
@@ -529,6 +555,14 @@ class Planner:
             "tried_share": self.exploration.share,
             "plans": [plan.as_dict() for plan in self.plans],
         }
+
+
+def _proportional(known: Mapping[int, float], passes: int) -> float:
+    """Return the seconds of so many passes: between those that are known, or in proportion to the most."""
+    most = max(known)
+    if passes > most:
+        return known[most] * passes / most
+    return float(np.interp(passes, [0, *known], [0.0, *known.values()]))
 
 
 def _gain(values: Floats, passes: int) -> float:

@@ -25,9 +25,9 @@ class Speculator:
         self.asked: list[int | None] = []
         self.__dict__ |= attributes
 
-    def propose(self, batch: str, num_speculative_tokens: int | None = None) -> str:
+    def propose(self, input_batch: Any, num_speculative_tokens: int | None = None) -> str:
         self.asked.append(num_speculative_tokens)
-        return f"{batch} {num_speculative_tokens}"
+        return f"{input_batch.num_reqs} {num_speculative_tokens}"
 
 
 @pytest.mark.parametrize(
@@ -44,12 +44,13 @@ def test_one_pass_is_timed_beside_all_of_them(
         speculative_config=SimpleNamespace(num_speculative_tokens=5),
     )
     timer = _DrafterTimer(runner)
-    assert speculator.propose("batch") == "batch None"
-    assert speculator.asked == asked
-    assert sorted(timer.by_passes) == passes
-    assert timer.seconds >= sum(timer.by_passes.values())
+    for number in (8, 8, 1):
+        assert speculator.propose(input_batch=SimpleNamespace(num_reqs=number)) == f"{number} None"
+    assert speculator.asked == 3 * asked
+    found = {(requests, passes): seconds for requests, passes, seconds in timer.by_requests}
+    assert sorted(found) == [(requests, number) for requests in (1, 8) for number in passes]
     timer.restore()
-    assert speculator.propose("batch", num_speculative_tokens=2) == "batch 2"
+    assert speculator.propose(SimpleNamespace(num_reqs=3), num_speculative_tokens=2) == "3 2"
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from slipstream.planning.planner import (
     NOT_RUN,
     DrafterCost,
     DrafterRun,
+    MeasuredDrafterCost,
     Plan,
     Planner,
     StepOutcome,
@@ -348,9 +349,22 @@ def test_what_the_drafter_takes_is_learnt() -> None:
 
 
 def test_what_was_measured_at_the_start_is_known_between_too() -> None:
-    cost = DrafterCost({8: 0.016, 1: 0.002})
-    assert [cost.seconds(passes) for passes in (1, 4, 8)] == pytest.approx([0.002, 0.008, 0.016])
-    assert cost.seconds(9) == pytest.approx(0.016 * 10 / 9)
+    cost = MeasuredDrafterCost([(1, 8, 0.016), (1, 1, 0.002), (17, 1, 0.006), (17, 8, 0.048)])
+    assert [cost.seconds(passes) for passes in (0, 1, 4, 8)] == pytest.approx([0, 0.002, 0.008, 0.016])
+    assert [cost.seconds(1, requests) for requests in (9, 17, 40)] == pytest.approx([0.004, 0.006, 0.006])
+    assert cost.seconds(4, 9) == pytest.approx(0.016)
+    assert cost.seconds(9) == pytest.approx(0.018)
+
+
+def test_a_drafter_that_pays_for_one_request_may_not_for_many() -> None:
+    measured = MeasuredDrafterCost([(1, 1, 0.002), (1, 3, 0.006), (16, 1, 0.05), (16, 3, 0.15)])
+    planner = Planner(StepCost(FREE), drafter_cost=measured)
+    survival = geometric(0.7)[:3]
+    gains = [
+        planner.drafter_gain(StepState(Step(n)), {}, {str(r): survival for r in range(n)}) for n in (1, 16)
+    ]
+    assert gains[0] > 0.1
+    assert gains[1] == 0
 
 
 @pytest.mark.parametrize(("requests", "drafter_pass"), [(1, 0.002), (8, 0.01)])

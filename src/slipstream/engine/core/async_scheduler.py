@@ -171,7 +171,7 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
         drafter, policy = self._device_drafter, self._loop.policy
         seconds = 0.0
         if isinstance(policy, Planner) and not drafter.drafts_all:
-            seconds = policy.drafter_cost.seconds(plan.passes)
+            seconds = policy.drafter_cost.seconds(plan.passes, plan.requests)
         return Drafted(drafter.name, plan.passes, seconds, survival, plan.is_probe, drafter.is_lookup)
 
     def _update_after_schedule(self, scheduler_output: Any) -> None:
@@ -251,7 +251,7 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
         elif self._may_leave_drafter_out and not self._device_drafter.drafts_all:
             self._reading_seconds = policy.reading_seconds(step)
             if plan.passes:  # then one pass is counted with those that draft
-                self._reading_seconds -= policy.drafter_cost.seconds(1)
+                self._reading_seconds -= policy.drafter_cost.seconds(1, step.requests)
             if standing.runs and self._asking.isdisjoint(self._drafted_for):
                 policy.judge_drafter(step, self._gain_of_drafter(output))
         if (rests := policy.drafter_rests) > self._drafter_rests:

@@ -28,7 +28,7 @@ from slipstream.engine.settings import TRACE_VARIABLE, Settings
 from slipstream.loop import SpeculationLoop
 from slipstream.methods import method_of
 from slipstream.planning.objective import Bounds, Objective
-from slipstream.planning.planner import Planner, Queue, StepOutcome
+from slipstream.planning.planner import MeasuredDrafterCost, Planner, Queue, StepOutcome
 from slipstream.planning.policy import VerifyAll
 from slipstream.planning.step_cost import GUESS, PassProfile, Step, StepCost
 from slipstream.replay.recorder import TraceRecorder
@@ -322,11 +322,13 @@ def make_planner(executor: Any, objective: Objective, bounds: Bounds) -> Planner
     """Make a planner from what the workers measured at their start, if they are ours."""
     try:
         measured: Any = next(found for found in executor.collective_rpc("pass_profile") if found)
-        profile, drafter = PassProfile.from_dict(measured), dict(measured["drafter"])
+        profile = PassProfile.from_dict(measured)
+        drafter_pass, by_requests = measured["drafter"], measured["drafter_by_requests"]
     except Exception:
         logger.warning("the workers tell no profile of their passes; it will be learnt from the steps")
-        profile, drafter = GUESS, {}
-    return Planner(StepCost(profile), drafter or profile.seconds[0] / 10, objective, bounds)
+        profile, drafter_pass, by_requests = GUESS, 0.0, ()
+    drafter = MeasuredDrafterCost(by_requests) if by_requests else None
+    return Planner(StepCost(profile), drafter_pass or profile.seconds[0] / 10, objective, bounds, drafter)
 
 
 def _seconds(milliseconds: float | None) -> float | None:

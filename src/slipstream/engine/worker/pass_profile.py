@@ -1,6 +1,5 @@
 """What a pass of the target takes by the number of tokens in it, measured once when the engine starts."""
 
-import math
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -45,8 +44,9 @@ def passes_to_time(probe: float) -> Passes:
 
 @torch.inference_mode()
 def profile_passes(runner: Any) -> dict[str, Any]:
-    """Return {tokens, seconds, drafter}: seconds of the target's pass, logits included, and of the drafter by
-    number of passes (of none if vLLM cannot run it by itself). Rank 0 says how many passes, for all."""
+    """Return {tokens, seconds, drafter, drafter_by_requests}: seconds of the target's pass, logits included,
+    and of the drafter: of one pass on the V1 model runner, by requests and passes on V2 (0 and none if it has
+    none that vLLM can run by itself). Rank 0 says how many passes, for all."""
     logger.info("measuring what a pass of the target takes; a few seconds")
     drafter = _DrafterTimer(runner)
     probe = min(_pass(runner, min(PROBE, runner.max_num_tokens), drafter) + drafter.seconds for _ in range(2))
@@ -58,8 +58,10 @@ def profile_passes(runner: Any) -> dict[str, Any]:
     rising = dict(sorted(zip(counts, seconds.tolist(), strict=True)))
     said = ", ".join(f"{s * 1000:.1f} ms for {count}" for count, s in rising.items())
     logger.info("a pass takes %s tokens", said)
-    by_passes = list(drafter.by_passes.items())
-    return {"tokens": list(rising), "seconds": list(rising.values()), "drafter": by_passes}
+    return {
+        "tokens": list(rising), "seconds": list(rising.values()),
+        "drafter": drafter.seconds_per_pass, "drafter_by_requests": drafter.by_requests,
+    }  # fmt: skip
 
 
 def _pass(runner: Any, count: int, drafter: "_DrafterTimer") -> float:
@@ -84,7 +86,8 @@ class _DrafterTimer:
 
     def __init__(self, runner: Any) -> None:
         self.seconds = 0.0
-        self.by_passes: dict[int, float] = {}
+        self.seconds_per_pass = 0.0
+        self._least: dict[tuple[int, int], float] = {}
         self._runner = runner
         # On the V2 model runner it is called speculator.
         self._drafter = getattr(runner, "drafter", None) or getattr(runner, "speculator", None)
@@ -97,17 +100,26 @@ class _DrafterTimer:
         passes = self._runner.speculative_config.num_speculative_tokens
         if self._name == "dummy_run":
             result, self.seconds = self._time(*args, **kwargs)
-            self.by_passes[1] = max(self.by_passes.get(1, 0.0), self.seconds / passes)
+            self.seconds_per_pass = max(self.seconds_per_pass, self.seconds / passes)
             return result
-        # Nothing corrects these later: a compilation must not count.
-        result, all_passes = self._time(*args, **kwargs)
-        self.by_passes[passes] = min(self.by_passes.get(passes, math.inf), all_passes)
-        self.seconds = all_passes
+        requests = kwargs["input_batch"].num_reqs
+        result, self.seconds = self._time(*args, **kwargs)
+        self._keep(requests, passes, self.seconds)
         if passes > 1 and hasattr(self._drafter, "draft_tokens"):  # vLLM's lookup has none
-            _, one_pass = self._time(*args, **{**kwargs, "num_speculative_tokens": 1})
-            self.by_passes[1] = min(self.by_passes.get(1, math.inf), one_pass)
-            self.seconds += one_pass
+            _, seconds = self._time(*args, **{**kwargs, "num_speculative_tokens": 1})
+            self._keep(requests, 1, seconds)
+            self.seconds += seconds
         return result
+
+    def _keep(self, requests: int, passes: int, seconds: float) -> None:
+        """Keep the least: nothing corrects it later, and a compilation must not count."""
+        least = self._least.get((requests, passes), seconds)
+        self._least[requests, passes] = min(least, seconds)
+
+    @property
+    def by_requests(self) -> list[tuple[int, int, float]]:
+        """Return (requests, passes, seconds) of the V2 model runner's speculator."""
+        return [(*numbers, seconds) for numbers, seconds in self._least.items()]
 
     def _time(self, *args: Any, **kwargs: Any) -> tuple[Any, float]:
         _synchronize(self._runner)
