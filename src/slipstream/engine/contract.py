@@ -175,7 +175,8 @@ CONTRACT: Mapping[str, tuple[Reliance, ...]] = {
         ),
         Reliance("vllm.v1.core.kv_cache_manager:KVCacheBlocks", has=("blocks",)),
         Reliance("vllm.v1.core.kv_cache_utils:KVCacheBlock", has=("block_id", "is_null")),
-        Reliance("vllm.v1.core.kv_cache_manager:KVCacheManager", sets=("coordinator",)),
+        Reliance("vllm.v1.core.kv_cache_manager:KVCacheManager", sets=("coordinator", "block_pool")),
+        Reliance("vllm.v1.core.block_pool:BlockPool", sets=("null_block",)),
         Reliance(
             "vllm.v1.core.kv_cache_coordinator:KVCacheCoordinator", sets=("single_type_managers",)
         ),
