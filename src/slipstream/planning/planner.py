@@ -206,7 +206,7 @@ class Planner:
         bounds: Bounds = NO_BOUNDS,
         drafter_cost: DrafterCost | None = None,
     ) -> None:
-        """Take what a pass of the drafter takes, or a cost of other kind."""
+        """Take the seconds of one pass of the drafter; or `drafter_cost`, where more was measured."""
         self.cost = cost
         self.objective, self.bounds = objective, bounds
         self.traffic = Traffic()
@@ -284,7 +284,7 @@ class Planner:
     def drafter_gain(
         self, state: StepState, offers: Mapping[str, Survival], expected: Mapping[str, Survival]
     ) -> float:
-        """Return what `plan_drafter` would expect to gain (`DrafterPlan.gain`)."""
+        """Return the `DrafterPlan.gain` that `plan_drafter` would come to, without planning anything."""
         if not expected or self.paused(state.step):
             return 0.0
         values = self._value_of_passes(state, offers, expected).values

@@ -53,7 +53,7 @@ def test_a_fingerprint_is_of_config_and_weights(tmp_path: Path) -> None:
     (folder / "model.safetensors").write_bytes(bytes(10**6))
     zeros = open_checkpoint(str(folder)).fingerprint
     with (folder / "model.safetensors").open("r+b") as weights:
-        weights.seek(500_000 // 63 * 63)
+        weights.seek(500_000)
         weights.write(bytes([1]) * 20_000)
     trained_on = open_checkpoint(str(folder)).fingerprint
     (folder / "config.json").write_text('{"model_type": "llama"}')
