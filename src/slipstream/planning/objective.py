@@ -10,6 +10,7 @@ The optimizer takes the plan with most worth per second, where a token of an ave
 docs/objective.md derives them.
 """
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -106,6 +107,11 @@ class Traffic:
     def refill(self) -> float:
         """Return the share of finished requests that another one follows."""
         return min(self._followed / (self._finished + 1), 1.0)
+
+    @property
+    def answer_tokens(self) -> float:
+        """Return how long answers are; infinite if none has ended."""
+        return self._tokens / self._finished if self._finished else math.inf
 
     @property
     def end_rate(self) -> float:

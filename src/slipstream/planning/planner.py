@@ -351,7 +351,8 @@ class Planner:
         decode = self.cost.bare(replace(step, prefill=0))
         prompts = (self.reading_seconds(step) - one) / decode
         # A pass is counted with those that draft, where some do.
-        self.standing(step).judge(gain if gain > 0 else -one / decode, step.requests, prompts)
+        gain = gain if gain > 0 else -one / decode
+        self.standing(step).judge(gain, step.requests, prompts, self.traffic.answer_tokens)
 
     @property
     def drafter_rests(self) -> int:

@@ -5,6 +5,8 @@ nothing is drafted. A step in which it does not leaves requests for which it can
 (`engine.core.drafter_reads`), so leaving it out is decided for many steps at a time.
 """
 
+import math
+
 from slipstream.planning.thresholds import THRESHOLDS
 
 
@@ -37,15 +39,15 @@ class Standing:
         self.rests += not self._cannot_pay
         self._cannot_pay = True
 
-    def judge(self, gain: float, requests: int, prompts: float = 0.0) -> None:
+    def judge(self, gain: float, requests: int, prompts: float = 0.0, answer: float = math.inf) -> None:
         """Record what a step of so many requests is expected to gain with the drafter, in bare steps;
-        negative if it loses. What reading its `prompts` takes is for the tokens that follow them: it is
-        counted little by little."""
+        negative if it loses. What reading its `prompts` takes is for the `answer` that follows, of so many
+        tokens: most of it is counted while that is written."""
         self._cannot_pay = False
         self._steps += 1
         self._requests += requests
         self._owed += prompts
-        due = self._owed / THRESHOLDS.guard_memory
+        due = self._owed / max(min(answer / 2, THRESHOLDS.guard_memory), 1.0)
         self._owed -= due
         self._total += gain - due - self._total / THRESHOLDS.guard_memory
         tolerated = THRESHOLDS.tolerated_loss * THRESHOLDS.guard_memory

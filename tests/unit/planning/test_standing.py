@@ -1,5 +1,7 @@
 """When a drafter is left out that must read every step."""
 
+import math
+
 import pytest
 
 from slipstream.planning.planner import Planner, StepState
@@ -65,6 +67,33 @@ def test_prompts_that_it_reads_may_pay_later() -> None:
         for number in range(1_000):
             standing.judge(0.2, 1, 0.0 if number % 10 else prompt)
         assert (standing.rests > 0) == rests
+
+
+def test_a_prompt_read_for_a_short_answer_is_counted_while_that_is_written() -> None:
+    """Eight prompts that take it five steps, for answers of 34 that gain 5% each, as measured with Qwen."""
+
+    def waves_until_left_out(answer: float) -> int:
+        standing, steps = Standing(), 0
+        while standing.runs:
+            standing.judge(0.05, 8, 0.0 if steps % 34 else 5.0, answer)
+            steps += 1
+        return -(-steps // 34)
+
+    assert waves_until_left_out(34) == 2
+    assert waves_until_left_out(math.inf) > 5
+
+
+def test_how_long_answers_are_is_learnt() -> None:
+    def steps_until_left_out(known: bool) -> int:
+        of_a_third, steps = planner(0.003), 0
+        for _ in range(100 * known):
+            of_a_third.finish(34, at_limit=True)
+        while of_a_third.standing(Step(8)).runs:
+            of_a_third.judge_drafter(Step(8, prefill=0 if steps % 34 else 500), 0.05)
+            steps += 1
+        return steps
+
+    assert steps_until_left_out(known=True) <= 2 * 34 < 3 * 34 < steps_until_left_out(known=False)
 
 
 def test_a_long_prompt_is_for_the_answer_that_follows() -> None:
