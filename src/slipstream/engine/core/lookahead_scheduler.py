@@ -17,7 +17,7 @@ from vllm.v1.outputs import DraftTokenIds
 from slipstream.drafting.requests import AUTO, OFF
 from slipstream.engine.core.device_drafter import TRY_EVERY, DeviceDrafter
 from slipstream.engine.core.request_options import requested_draft_tokens
-from slipstream.engine.core.step_stats import StepStats
+from slipstream.engine.core.step_stats import StepStats, describe_drafter
 from slipstream.engine.patches import expose_scheduler_report
 from slipstream.engine.settings import Settings
 from slipstream.planning.planner import Planner, StepOutcome, StepState
@@ -33,6 +33,7 @@ class LookaheadPlanning(StepStats):
         self._planner = Planner(StepCost())
         self._state = StepState(Step(1))
         self._drafter = DeviceDrafter("drafter", self.num_spec_tokens)
+        self._loaded_drafter = describe_drafter(self.vllm_config)
         self._planned: dict[str, int] = {}  # for each request, in the last step that had it
         self._since_drafts = 0  # steps
         self._steps = 0
@@ -110,7 +111,7 @@ class LookaheadPlanning(StepStats):
         ours = {
             "drafts": drafts,
             "positions": positions,
-            "drafter": self.loaded_drafter,
+            "drafter": self._loaded_drafter,
             "failures": self._failures,
         }
         return {**ours, **self._planner.counts(self._state.step)}

@@ -22,7 +22,7 @@ from slipstream.drafting.registry import make_proposer
 from slipstream.drafting.requests import AUTO, RunningRequest
 from slipstream.engine.core.grammar_state import EngineTokenizer, RequestGrammar
 from slipstream.engine.core.request_options import requested_draft_tokens
-from slipstream.engine.core.step_stats import StepStats, StepTimer, logger, prior_survival
+from slipstream.engine.core.step_stats import StepStats, StepTimer, describe_drafter, logger, prior_survival
 from slipstream.engine.patches import draft_after_every_step, expose_scheduler_report
 from slipstream.engine.settings import TRACE_VARIABLE, Settings
 from slipstream.loop import SpeculationLoop
@@ -126,6 +126,7 @@ class Scheduler(StepStats, VllmScheduler):
         self._objective = Objective(settings.objective)
         self._bounds = Bounds(_seconds(settings.max_tpot_ms), _seconds(settings.max_ttft_ms))
         self._drafter: WorkerDrafter | None = None
+        self._loaded_drafter = describe_drafter(self.vllm_config)
         self._described: dict[str, VllmRequest] = {}
         self._timer = StepTimer()
         self.drafts_by_grammar = False
@@ -309,7 +310,7 @@ class Scheduler(StepStats, VllmScheduler):
     def counts(self) -> dict[str, Any]:
         """Return counts since the engine's start, for metrics: small, as they are asked for all the time."""
         assert self._loop is not None
-        return {**self._loop.counts(), "drafter": self.loaded_drafter, "failures": self._failures}
+        return {**self._loop.counts(), "drafter": self._loaded_drafter, "failures": self._failures}
 
     def report(self) -> dict[str, Any]:
         """Return counts by proposer since the engine's start, and what the planner believes."""

@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import signal
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,20 @@ def prior_survival(max_tokens: int, first: float = SURVIVAL_PER_TOKEN) -> list[f
     return [first * SURVIVAL_PER_TOKEN**j for j in range(max_tokens)]
 
 
+def describe_drafter(vllm_config: Any) -> tuple[str, str, str] | None:
+    """Return (method, name, fingerprint) of an engine's drafter, for metrics; None without one."""
+    settings, speculation = Settings.of(vllm_config), vllm_config.speculative_config
+    if speculation is None or (settings.composes and not settings.drafter):
+        return None
+    try:
+        checkpoint = open_checkpoint(settings.drafter_folder or speculation.model, speculation.revision)
+        name = Path(checkpoint.name).name if checkpoint.is_local else checkpoint.name
+        return settings.drafter or speculation.method, name, checkpoint.fingerprint
+    except Exception as error:
+        logger.info("metrics do not name the drafter: its checkpoint cannot be read: %s", error)
+        return None
+
+
 class StepStats:
     """Describes the steps of a scheduler of vLLM's; a mixin, before its own class."""
 
@@ -38,20 +51,6 @@ class StepStats:
     def _context(self: Any) -> int:
         """Return the number of tokens in the KV cache, about."""
         return int(self.kv_cache_manager.usage * (self.cache_config.num_gpu_blocks or 0) * self.block_size)
-
-    @cached_property
-    def loaded_drafter(self: Any) -> tuple[str, str, str] | None:
-        """Return (method, name, fingerprint) of the drafter, for metrics; None without one."""
-        settings, speculation = Settings.of(self.vllm_config), self.vllm_config.speculative_config
-        if speculation is None or (settings.composes and not settings.drafter):
-            return None
-        try:
-            checkpoint = open_checkpoint(settings.drafter_folder or speculation.model, speculation.revision)
-            name = Path(checkpoint.name).name if checkpoint.is_local else checkpoint.name
-            return settings.drafter or speculation.method, name, checkpoint.fingerprint
-        except Exception as error:
-            logger.info("metrics do not name the drafter: its checkpoint cannot be read: %s", error)
-            return None
 
     def _failed(self, what: str, consequence: str) -> None:
         """Count a fault of our own and log the first; the requests go on."""
