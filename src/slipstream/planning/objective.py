@@ -73,6 +73,7 @@ class Traffic:
         self._finished = 0.0
         self._ended = 0.0  # before their limits
         self._tokens = 0.0
+        self._prompts = 0.0  # tokens of prompts that were read
         self.newcomers = 0.0
         """In a step, that come while others are running."""
         self.prompt_seconds = 0.0
@@ -88,8 +89,12 @@ class Traffic:
             self._places -= 1
             self._followed += 1
 
+    def read(self, prompt_tokens: int) -> None:
+        """Note how many tokens of prompts a step has read."""
+        self._prompts += prompt_tokens
+
     def record(self, seconds: float, has_prompts: bool) -> None:
-        """Note a step."""
+        """Note what a step took."""
         self.newcomers *= 1 - 1 / THRESHOLDS.newcomer_memory
         if has_prompts:
             weight = THRESHOLDS.prompt_rate if self.prompt_seconds else 1.0
@@ -102,6 +107,7 @@ class Traffic:
         self._finished = keep * self._finished + 1
         self._ended = keep * self._ended + (not at_limit)
         self._tokens = keep * self._tokens + tokens
+        self._prompts *= keep
 
     @property
     def refill(self) -> float:
@@ -111,7 +117,12 @@ class Traffic:
     @property
     def answer_tokens(self) -> float:
         """Return how long answers are; infinite if none has ended."""
-        return self._tokens / self._finished if self._finished else math.inf
+        return max(self._tokens, 1.0) / self._finished if self._finished else math.inf
+
+    @property
+    def prompt_tokens(self) -> float:
+        """Return how many tokens of a prompt are read for each answer."""
+        return self._prompts / self._finished if self._finished else 0.0
 
     @property
     def end_rate(self) -> float:

@@ -327,13 +327,17 @@ class Planner:
         decode = self.cost.bare(replace(step, prefill=0))
         return self._drafter_seconds(step, 1) * self.cost.bare(step) / decode
 
-    def drafter_runs(self, step: Step, longest: int, reads_on: bool) -> bool:
-        """Return whether a drafter of so many tokens reads such a step. With `reads_on` it has read some of
-        the requests so far: only a loss takes it from them, for they may be fewer again soon."""
+    def try_drafter(self, step: Step, longest: int, expected: Mapping[str, Survival]) -> None:
+        """Decide whether a drafter that has read no request of such a step begins to read them, if it drafts
+        so many tokens at most and is `expected` to bring this. Asked only then: from requests that it has read
+        only a loss takes it, for they may be fewer again soon."""
         standing = self.standing(step)
-        if standing.runs and not reads_on and not self._drafter_can_pay(step, longest):
+        if not standing.runs:
+            return
+        gain = self.drafter_gain(StepState(step), {}, expected)
+        is_vain = self._net_gain(step, gain) < 0 and not standing.has_waited
+        if is_vain or not self._drafter_can_pay(step, longest):
             standing.wait()
-        return standing.runs
 
     def _drafter_can_pay(self, step: Step, longest: int) -> bool:
         """Return whether the drafter would pay in such steps, their prompts left aside, if all its tokens
@@ -347,12 +351,18 @@ class Planner:
     def judge_drafter(self, step: Step, gain: float) -> None:
         """Judge whether a drafter that reads this step is worth it, if it gained so much with drafts for all
         requests: later it may draft for those that it has not read, too."""
-        one = self._drafter_seconds(step, 1)
+        self.standing(step).judge(self._net_gain(step, gain), step.requests)
+
+    def _net_gain(self, step: Step, gain: float) -> float:
+        """Return what the drafter gains in such a step, in bare steps, if its drafts gain so much: less what
+        it takes to read prompts, by their lengths and those of answers as they have been."""
         decode = self.cost.bare(replace(step, prefill=0))
-        prompts = (self.reading_seconds(step) - one) / decode
-        # A pass is counted with those that draft, where some do.
-        gain = gain if gain > 0 else -one / decode
-        self.standing(step).judge(gain, step.requests, prompts, self.traffic.answer_tokens)
+        pass_share = self._drafter_seconds(step, 1) / decode
+        prompts = round(step.requests * self.traffic.prompt_tokens)
+        reading = pass_share * (self.cost.bare(replace(step, prefill=prompts)) / decode - 1)
+        # A pass is counted with those that draft, where some do; and with drafts an answer has fewer steps.
+        drafting = gain if gain > 0 else -pass_share
+        return drafting - reading * (1 + max(gain, 0.0)) / self.traffic.answer_tokens
 
     @property
     def drafter_rests(self) -> int:
@@ -489,6 +499,7 @@ class Planner:
         """Learn what steps take, and judge whether speculation gains. Draft tokens of requests that fix their
         number themselves are not held against it: the guard judges only what was chosen here."""
         step, seconds = outcome.step, outcome.seconds
+        self.traffic.read(step.prefill)
         expected = self.cost.seconds(step)
         unplanned = self.cost.seconds(replace(step, drafts=outcome.requested_drafts))
         bare, decode = self.cost.bare(step), self.cost.bare(replace(step, prefill=0))

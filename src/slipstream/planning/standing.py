@@ -5,8 +5,6 @@ nothing is drafted. A step in which it does not leaves requests for which it can
 (`engine.core.drafter_reads`), so leaving it out is decided for many steps at a time.
 """
 
-import math
-
 from slipstream.planning.thresholds import THRESHOLDS
 
 
@@ -17,43 +15,43 @@ class Standing:
         self.rests = 0
         self._lengthened = 1
         self._left = 0
-        self._cannot_pay = False
+        self._waited = 0
+        """Steps without a trial."""
         self._begin()
 
     def _begin(self) -> None:
         self._steps, self._requests, self._total = 0, 0, 0.0
-        self._owed = 0.0
-        """Of what reading prompts took, what has not been counted yet."""
 
     @property
     def runs(self) -> bool:
         return self._left == 0
+
+    @property
+    def has_waited(self) -> bool:
+        """Return whether it has rested so long without a trial that it should have one."""
+        return self._waited >= THRESHOLDS.max_pause
 
     def skip(self) -> None:
         """Count a step without the drafter."""
         self._left = max(self._left - 1, 0)
 
     def wait(self) -> None:
-        """Rest without a trial, until costs may have changed: even if all was accepted it would not pay."""
+        """Rest without a trial, until costs may have changed: by what is known it would not pay."""
         self._left = THRESHOLDS.first_pause
-        self.rests += not self._cannot_pay
-        self._cannot_pay = True
+        self.rests += not self._waited
+        self._waited += self._left
 
-    def judge(self, gain: float, requests: int, prompts: float = 0.0, answer: float = math.inf) -> None:
+    def judge(self, gain: float, requests: int) -> None:
         """Record what a step of so many requests is expected to gain with the drafter, in bare steps;
-        negative if it loses. What reading its `prompts` takes is for the `answer` that follows, of so many
-        tokens: most of it is counted while that is written."""
-        self._cannot_pay = False
+        negative if it loses."""
+        self._waited = 0
         self._steps += 1
         self._requests += requests
-        self._owed += prompts
-        due = self._owed / max(min(answer / 2, THRESHOLDS.guard_memory), 1.0)
-        self._owed -= due
-        self._total += gain - due - self._total / THRESHOLDS.guard_memory
+        self._total += gain - self._total / THRESHOLDS.guard_memory
         tolerated = THRESHOLDS.tolerated_loss * THRESHOLDS.guard_memory
         if self._requests >= THRESHOLDS.min_read_requests and self._total < -tolerated:
             # As long as makes the loss a tolerated one, and twice as long each time in a row.
-            steps = (self._owed - self._total) / THRESHOLDS.tolerated_loss * self._lengthened
+            steps = -self._total / THRESHOLDS.tolerated_loss * self._lengthened
             self._left = int(min(steps, THRESHOLDS.max_pause))
             self._lengthened = min(2 * self._lengthened, THRESHOLDS.max_pause)
             self.rests += 1

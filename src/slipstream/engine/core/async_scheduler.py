@@ -228,9 +228,12 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
             or not self._asking.isdisjoint(readable)
         ):
             return False
-        load = Step(len(scheduler_output.num_scheduled_tokens))
-        reads_on = not self._drafted_for.isdisjoint(readable)
-        return not policy.drafter_runs(load, self.num_spec_tokens, reads_on)
+        everyone = list(scheduler_output.num_scheduled_tokens)
+        load = Step(len(everyone), context=self._context())
+        if self._drafted_for.isdisjoint(readable):
+            expected = self._device_drafter.expected_survival(everyone)
+            policy.try_drafter(load, self.num_spec_tokens, expected)
+        return not policy.standing(load).runs
 
     def _judge_drafter(self, output: Any, step: Step) -> None:
         """Learn whether it is good that the drafter reads the step that was scheduled."""
