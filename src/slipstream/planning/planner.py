@@ -329,7 +329,7 @@ class Planner:
 
     def try_drafter(self, step: Step, longest: int, expected: Mapping[str, Survival]) -> None:
         """Decide whether a drafter that has read no request of such a step begins to read them, if it drafts
-        so many tokens at most and is `expected` to bring this. Asked only then: from requests that it has read
+        so many tokens at most and is `expected` to bring this. Asked only then: from requests it has read
         only a loss takes it, for they may be fewer again soon."""
         standing = self.standing(step)
         if not standing.runs:
