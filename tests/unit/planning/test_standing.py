@@ -170,14 +170,14 @@ def test_one_that_could_pay_is_tried() -> None:
 
 def test_one_whose_tokens_are_known_to_be_rejected_is_tried_rarely() -> None:
     of_a_third = planner(0.003)
-    rested = 0
-    while not tried(of_a_third, Step(8), UNLIKELY):
-        rested += steps_until_it_is_back(of_a_third.standing(Step(8)))
-    assert rested == THRESHOLDS.max_pause
+    standing = of_a_third.standing(Step(8))
+    for _ in range(THRESHOLDS.max_pause // THRESHOLDS.first_pause):
+        assert not tried(of_a_third, Step(8), UNLIKELY)
+        assert steps_until_it_is_back(standing) == THRESHOLDS.first_pause
+    assert tried(of_a_third, Step(8), UNLIKELY)
     assert of_a_third.drafter_rests == 1
     assert steps_until_left_out(of_a_third, Step(8), 0.0) < 50, "it loses again"
-    while of_a_third.standing(Step(8)).runs is False:
-        of_a_third.standing(Step(8)).skip()
+    steps_until_it_is_back(standing)
     assert not tried(of_a_third, Step(8), UNLIKELY)
 
 
