@@ -20,8 +20,8 @@ def doctor(
 ) -> None:
     """Check a set-up before it runs: models, tokenizers, sizes, memory, options.
 
-    Takes what [bold]slipstream serve[/] takes, MODEL first; starts nothing, loads no weights. Exit code 1
-    if anything fails.
+    Takes what [bold]slipstream serve[/] takes, MODEL first; starts nothing, loads no weights. Flags of vLLM's
+    that have nothing to do with speculation are not looked at. Exit code 1 if anything fails.
 
     [dim]slipstream doctor ./target --drafter ./drafter --tensor-parallel-size 2[/]
     """
@@ -86,6 +86,9 @@ def _print(examination: "Examination", notes: list[str]) -> None:
         console.print(f"note: {_escape(note)}")
     failed, warned = len(examination.failed), len(examination.warned)
     verdict = f"{failed} of {len(examination.findings)} checks fail" if failed else "ready to start"
+    choice = examination.choice
+    if not failed and choice is not None and choice.method is None and not choice.left_to_vllm:
+        verdict += ", without speculation"
     console.print(f"\n{verdict}{f', {warned} to read' if warned else ''}", style="red" if failed else "green")
 
 

@@ -55,7 +55,7 @@ def verify(
         ),
     ] = None,
     short: Annotated[
-        bool, typer.Option("--short", help="A few minutes: 24 prompts, 3 cells of 1,500 draws, no features.")
+        bool, typer.Option("--short", help="For CI: 24 prompts, 3 cells of 1,500 draws, no features.")
     ] = False,
     out: Annotated[
         Path | None,

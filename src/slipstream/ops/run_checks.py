@@ -120,6 +120,8 @@ def check_memory(setup: Setup) -> Iterator[Finding]:
     on_cpu = host.platform == "cpu"
     space = host.environ.get("VLLM_CPU_KVCACHE_SPACE", "") if on_cpu else ""
     explicit = int(space) * GIB if space.isdigit() else deployment.kv_cache_memory_bytes
+    by_variable = on_cpu and (bool(space) or explicit is None)
+    cache_option = "VLLM_CPU_KVCACHE_SPACE (GiB)" if by_variable else "kv_cache_memory_bytes"
     serious = Status.FAIL if on_cpu else Status.WARN  # what a GPU has free is not known as well
     budget = deployment.gpu_memory_utilization * host.total_memory
     cache = explicit if explicit is not None else budget - weights
@@ -133,16 +135,16 @@ def check_memory(setup: Setup) -> Iterator[Finding]:
         yield Finding("memory", serious, numbers, fix)
     elif explicit is not None and explicit > host.available_memory:
         reason = f"a KV cache of {explicit / GIB:.1f} GiB is asked for; {free}"
-        yield Finding("memory", serious, reason, "a smaller kv_cache_memory_bytes")
+        yield Finding("memory", serious, reason, f"a smaller {cache_option}")
     elif budget > host.available_memory and (explicit is None or not on_cpu):
         share = 0.95 * host.available_memory / host.total_memory
         reason = f"{numbers}; vLLM will ask for {deployment.gpu_memory_utilization:.0%} of all and stop"
-        fix = f"gpu_memory_utilization={share:.2f}" + (", or kv_cache_memory_bytes" if on_cpu else "")
+        fix = f"gpu_memory_utilization={share:.2f}" + (f", or {cache_option}" if on_cpu else "")
         yield Finding("memory", serious, reason, fix)
     elif per_token * length > cache > 0:
         fits = int(cache / per_token)
         reason = f"{numbers}; the KV cache of {cache / GIB:.2f} GiB holds about {fits} tokens"
-        fix = f"max_model_len={fits}, or a larger kv_cache_memory_bytes"
+        fix = f"max_model_len={fits}, or a larger {cache_option}"
         yield Finding("memory", Status.WARN, reason, fix)
     else:
         yield Finding("memory", Status.PASS, numbers)

@@ -109,8 +109,10 @@ class Top:
         text.append(f"{summary['model']} at {self._url}\n", "bold")
         text.append(
             f"{_number(summary['running'])} running, {_number(summary['waiting'])} waiting; "
-            f"{_number(summary['tokens_per_second'])} tokens/s {sparkline(_shares(self._speeds))}\n"
+            f"{_number(summary['tokens_per_second'])} tokens/s {sparkline(_shares(self._speeds))}"
         )
+        idle = not (summary["running"] or summary["waiting"] or summary["tokens_per_second"])
+        text.append("; totals: slipstream explain\n" if idle else "\n")
         speedup, low, high = summary["estimated_speedup"]
         if speedup is None:
             text.append(

@@ -77,8 +77,17 @@ class Server:
 
     def _end_of_log(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines()
-        errors = [line for line in lines if "rror" in line]
-        return "\n".join((errors or lines)[-5:]) + f"\n(all of it: {self.log})"
+        return "\n".join((_errors(lines) or lines)[-8:]) + f"\n(all of it: {self.log})"
+
+
+def _errors(lines: Sequence[str]) -> list[str]:
+    """Return the lines that name an error, with the indented ones that go on after them."""
+    errors: list[str] = []
+    belongs = False
+    for line in lines:
+        belongs = "rror" in line or (belongs and line.startswith("  "))
+        errors += [line] * belongs
+    return errors
 
 
 @contextmanager

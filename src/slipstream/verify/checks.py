@@ -76,9 +76,8 @@ def verify_model(
 def verify_servers(bare: Served, speculative: Served, wanted: Wanted, watcher: Watcher) -> dict[str, Any]:
     """Compare two running servers; they may be the same one, which then must take a request's `speculate`."""
     forced = Served(speculative.url, FORCED, speculative.api_key)
-    watcher.doing(f"greedy texts of {wanted.prompts} prompts")
     prompts = conversations(bare, wanted.prompts)
-    greedy, logprobs = check_greedy(bare, speculative, prompts, wanted.max_tokens)
+    greedy, logprobs = check_greedy(bare, speculative, prompts, wanted.max_tokens, watcher.doing)
     watcher.found("greedy", greedy)
     watcher.found("logprobs", logprobs)
     drawn = []

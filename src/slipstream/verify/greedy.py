@@ -5,7 +5,7 @@ equally likely, rounding decides, and rounding depends on what else is in the ba
 is measured on the bare engine itself, asked for the same texts in other batches.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -76,13 +76,19 @@ def verdict_of(gaps: Sequence[float], noise: float) -> str:
 
 
 def check_greedy(
-    bare: Served, speculative: Served, prompts: Sequence[Sequence[int]], max_tokens: int
+    bare: Served,
+    speculative: Served,
+    prompts: Sequence[Sequence[int]],
+    max_tokens: int,
+    doing: Callable[[str], None] = lambda what: None,
 ) -> tuple[Greedy, Logprobs]:
     plain = [_request(prompt, max_tokens) for prompt in prompts]
     asked = [{**request, "logprobs": 2} for request in plain]
+    doing(f"greedy texts of {len(prompts)} prompts, bare")
     reference = _only(bare.ask(asked, AT_ONCE))
     some = reference[:NUM_REPLAYED]
     again = _only(bare.ask(asked[:NUM_REPLAYED], ALT_CONCURRENCY))
+    doing("the same texts with speculation")
     before = speculative.counters()
     texts = _only(speculative.ask(plain, AT_ONCE))
     risen = speculative.risen_since(before)

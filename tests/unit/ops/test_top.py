@@ -87,6 +87,15 @@ def test_a_server_that_does_not_plan_has_no_speedup(monkeypatch: pytest.MonkeyPa
     assert "speedup not known yet" in shown.output
 
 
+def test_where_nothing_runs_it_says_where_totals_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    for running, said in ((0.0, True), (4.0, False)):
+        Server(monkeypatch)
+        top = Top(URL)
+        top.look()
+        summary = {**top.summary(), "running": running, "waiting": 0.0, "tokens_per_second": 0.0}
+        assert ("slipstream explain" in top._header(summary).plain) == said
+
+
 def test_for_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     Server(monkeypatch, speedup=(1.3, 1.2, 1.4))
     shown = CliRunner().invoke(app, ["top", "--json", "--interval", "0.2"])
