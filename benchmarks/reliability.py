@@ -158,6 +158,7 @@ class KnownTexts:
         self._client = client
         self._texts: dict[str, str] = {}
         self.asked, self.wrong, self.failed = 0, 0, 0
+        self._asked_again: Counter[str] = Counter()
 
     async def learn(self) -> None:
         for prompt in KNOWN:
@@ -167,17 +168,27 @@ class KnownTexts:
         prompt = KNOWN[self.asked % len(KNOWN)]
         self.asked += 1
         try:
-            self.wrong += await self._write(prompt, {}) != self._texts[prompt]
+            self.wrong += await self._ask(prompt) != self._texts[prompt]
         except (httpx.HTTPError, ValueError, LookupError, TypeError):
             self.failed += 1
+
+    async def _ask(self, prompt: str) -> str:
+        """Return the text. If the connection is closed without an answer, ask once more, as OpenAI's client
+        does: vLLM closes connections that were idle for five seconds, also when it could not read meanwhile."""
+        try:
+            return await self._write(prompt, {})
+        except httpx.TransportError as error:
+            self._asked_again[type(error).__name__] += 1
+            return await self._write(prompt, {})
 
     async def _write(self, prompt: str, more: dict[str, Any]) -> str:
         body = {"model": "m", "prompt": prompt, "max_tokens": KNOWN_TOKENS, "temperature": 0, **more}
         answer = await self._client.post("/v1/completions", json=body)
         return str(answer.json()["choices"][0]["text"])
 
-    def as_dict(self) -> dict[str, int]:
-        return {"asked": self.asked, "wrong": self.wrong, "failed": self.failed}
+    def as_dict(self) -> dict[str, Any]:
+        counts = {"asked": self.asked, "wrong": self.wrong, "failed": self.failed}
+        return counts | {"asked again": dict(self._asked_again)}
 
 
 def client_of(server: Server) -> httpx.AsyncClient:
