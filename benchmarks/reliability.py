@@ -174,7 +174,7 @@ class KnownTexts:
 
     async def _ask(self, prompt: str) -> str:
         """Return the text. If the connection is closed without an answer, ask once more, as OpenAI's client
-        does: vLLM closes connections that were idle for five seconds, also when it could not read meanwhile."""
+        does: vLLM closes one that was idle for five seconds, also when it could not read meanwhile."""
         try:
             return await self._write(prompt, {})
         except httpx.TransportError as error:
