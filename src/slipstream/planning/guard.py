@@ -19,6 +19,11 @@ class Guard:
         self._count = 0
         self._weight = self._mean = self._square = 0.0
 
+    def restart(self) -> None:
+        """Forget what was judged, which was by other costs."""
+        self._pause, self._left = THRESHOLDS.first_pause, 0
+        self._begin()
+
     @property
     def allows(self) -> bool:
         return self._left == 0

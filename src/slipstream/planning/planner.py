@@ -156,6 +156,8 @@ class StepOutcome:
     """Requests that the free proposers were asked for."""
     reading: float = 0.0
     """Seconds in which a drafter has read the step before: not because of what this one verifies."""
+    drafter_within: bool = False
+    """`drafting` and `reading` are shares of one time, by what they are believed to take."""
 
 
 class DrafterCost:
@@ -178,11 +180,13 @@ class DrafterCost:
 
 
 class MeasuredDrafterCost(DrafterCost):
-    """Seconds by number of passes and of requests, as they were measured at the start: of a drafter that runs
-    within steps, where its time cannot be told apart."""
+    """Seconds by number of passes and of requests: of a drafter that runs within steps, where its time cannot
+    be told apart. Their proportions were measured at the start; how much of it a pass takes in real steps is
+    learnt from what these take longer than steps without it."""
 
     def __init__(self, measured: Iterable[tuple[int, int, float]]) -> None:
         """Take (requests, passes, seconds); between these they rise evenly."""
+        self._factor = 1.0
         by_requests: defaultdict[int, dict[int, float]] = defaultdict(dict)
         for requests, passes, seconds in sorted(measured):
             by_requests[requests][passes] = seconds
@@ -194,7 +198,13 @@ class MeasuredDrafterCost(DrafterCost):
         if not passes:
             return 0.0
         known = [_proportional(seconds, passes) for seconds in self._by_requests]
-        return float(np.interp(requests, self._requests, known))
+        return self._factor * float(np.interp(requests, self._requests, known))
+
+    def learn(self, real: float, expected: float) -> None:
+        """Learn that it took so long instead of what was expected."""
+        most = THRESHOLDS.max_surprise
+        surprise = math.log(max(real, 1e-9) / expected)
+        self._factor *= math.exp(THRESHOLDS.drafter_rate * min(max(surprise, -most), most))
 
 
 class Planner:
@@ -265,7 +275,7 @@ class Planner:
         value = self._value_of_passes(state, offers, expected)
         passes = best_or_zero(value.values)
         gain = _gain(value.values, passes)
-        taken, with_one_more = (self._drafter_seconds(state.step, n) for n in (passes, passes + 1))
+        taken, with_one_more = (self.drafter_seconds(state.step.requests, n) for n in (passes, passes + 1))
         more = with_one_more - taken
         is_probe = passes < longest and not requested and self.exploration.may_spend(max(more, 0.0))
         passes += is_probe
@@ -299,18 +309,24 @@ class Planner:
             [_times(survival, worth.get(request, 1.0)) for request, survival in expected.items()],
             [_times(offers.get(request, ()), worth.get(request, 1.0)) for request in expected],
             lambda most: self.cost.by_drafts(state.step, most),
-            np.array([self._drafter_seconds(state.step, passes) for passes in range(longest + 1)]),
+            np.array([self.drafter_seconds(state.step.requests, passes) for passes in range(longest + 1)]),
             self._baseline(state, worth),
         )
 
-    def _drafter_seconds(self, step: Step, passes: int) -> float:
-        return self.drafter_cost.seconds(passes, step.requests)
+    def drafter_seconds(self, requests: int, passes: int) -> float:
+        """Return what so many passes take now: one that runs within steps is as fast as the machine."""
+        seconds = self.drafter_cost.seconds(passes, requests)
+        return seconds * math.exp(self.cost.speed) if self._drafts_within else seconds
+
+    @property
+    def _drafts_within(self) -> bool:
+        return isinstance(self.drafter_cost, MeasuredDrafterCost)
 
     def record_drafter(self, plan: DrafterPlan, seconds: float | None = None) -> None:
         """Record what the drafter took; None: as much as it usually does, for it was not timed."""
-        took = self.drafter_cost.seconds(plan.passes, plan.requests) if seconds is None else seconds
+        took = self.drafter_seconds(plan.requests, plan.passes) if seconds is None else seconds
         if plan.is_probe:
-            fewer = self.drafter_cost.seconds(plan.passes - 1, plan.requests)
+            fewer = self.drafter_seconds(plan.requests, plan.passes - 1)
             self.exploration.spend(max(took - fewer, 0.0))
         if seconds is not None:
             self.drafter_cost.record(plan.passes, seconds)
@@ -325,13 +341,14 @@ class Planner:
         """Return what the drafter's first pass takes at the end of a step, which reads what the target read:
         as much longer with prompts as the target's pass."""
         decode = self.cost.bare(replace(step, prefill=0))
-        return self._drafter_seconds(step, 1) * self.cost.bare(step) / decode
+        return self.drafter_seconds(step.requests, 1) * self.cost.bare(step) / decode
 
     def try_drafter(self, step: Step, longest: int, expected: Mapping[str, Survival]) -> None:
         """Decide whether a drafter that has read no request of such a step begins to read them, if it drafts
         so many tokens at most and is `expected` to bring this. Asked only then: from requests it has read
         only a loss takes it, for they may be fewer again soon."""
         standing = self.standing(step)
+        standing.measure(loses_it=False)
         if not standing.runs:
             return
         gain = self.drafter_gain(StepState(step), {}, expected)
@@ -339,12 +356,20 @@ class Planner:
         if is_vain or not self._drafter_can_pay(step, longest):
             standing.wait()
 
+    def skip_drafter(self, step: Step) -> None:
+        """Count a step without the drafter. Once it is known what these take, the guard begins anew."""
+        standing = self.standing(step)
+        knew = standing.knows_bare
+        standing.skip()
+        if standing.knows_bare and not knew:
+            self.guard(step).restart()
+
     def _drafter_can_pay(self, step: Step, longest: int) -> bool:
         """Return whether the drafter would pay in such steps, their prompts left aside, if all its tokens
         were accepted: with many requests it does not where verifying is dear."""
         drafts = np.arange(longest * step.requests + 1)
         seconds = self.cost.by_drafts(replace(step, prefill=0), len(drafts) - 1)
-        passes = np.array([self._drafter_seconds(step, number) for number in range(longest + 1)])
+        passes = np.array([self.drafter_seconds(step.requests, number) for number in range(longest + 1)])
         took = seconds + passes[-(-drafts // step.requests)]
         return best_or_zero((step.requests + drafts) / took) > 0
 
@@ -357,7 +382,7 @@ class Planner:
         """Return what the drafter gains in such a step, in bare steps, if its drafts gain so much: less what
         it takes to read prompts, by their lengths and those of answers as they have been."""
         decode = self.cost.bare(replace(step, prefill=0))
-        pass_share = self._drafter_seconds(step, 1) / decode
+        pass_share = self.drafter_seconds(step.requests, 1) / decode
         prompts = round(step.requests * self.traffic.prompt_tokens)
         reading = pass_share * (self.cost.bare(replace(step, prefill=prompts)) / decode - 1)
         # A pass is counted with those that draft, where some do; and with drafts an answer has fewer steps.
@@ -503,7 +528,7 @@ class Planner:
         expected = self.cost.seconds(step)
         unplanned = self.cost.seconds(replace(step, drafts=outcome.requested_drafts))
         bare, decode = self.cost.bare(step), self.cost.bare(replace(step, prefill=0))
-        learnt = self.cost.learn(step, seconds)
+        learnt = self._learn(outcome)
         counted = seconds if learnt else min(seconds, expected * math.exp(THRESHOLDS.hang_factor))
         if not step.drafts:
             hang = 0.0 if learnt else (counted - expected) / decode
@@ -518,7 +543,7 @@ class Planner:
         if not learnt:
             return
         took = seconds + outcome.drafting + outcome.reading
-        if step.drafts:
+        if step.drafts or self._is_beside_drafter(outcome):
             more = max(outcome.tokens - step.requests, 0) / step.requests
             self.speedup.record(took, bare + more * decode)
         else:
@@ -529,6 +554,25 @@ class Planner:
         if not step.prefill:
             weight = THRESHOLDS.rate_memory if self._tokens_per_second else 1
             self._tokens_per_second += (outcome.tokens / took - self._tokens_per_second) / weight
+
+    def _is_beside_drafter(self, outcome: StepOutcome) -> bool:
+        """Return whether the drafter ran within a step, and it is known what such steps take without it."""
+        return outcome.drafter_within and self.standing(outcome.step).knows_bare
+
+    def _learn(self, outcome: StepOutcome) -> bool:
+        """Learn what a step took, or return False if it hung. Steps without the drafter tell what bare ones
+        take. If those within which it ran told it too, a drafter dearer than is believed would seem to be a
+        slow machine, and never a loss."""
+        step = outcome.step
+        if not self._is_beside_drafter(outcome):
+            return self.cost.learn(step, outcome.seconds)
+        if step.drafts:
+            return self.cost.learn(step, outcome.seconds, knows_speed=False)
+        expected = outcome.drafting + outcome.reading
+        if isinstance(self.drafter_cost, MeasuredDrafterCost) and expected and not step.prefill:
+            real = outcome.seconds + expected - self.cost.bare(step)
+            self.drafter_cost.learn(real, expected)
+        return True
 
     def counts(self, step: Step) -> dict[str, Any]:
         """Return counts since the start, for metrics, and whether steps like this one have drafts now."""
@@ -556,7 +600,7 @@ class Planner:
             "context": step.context,
             "step_seconds": [[place, float(seconds[place])] for place in places],
             "tokens_per_second": self._tokens_per_second,
-            "drafter_seconds_per_pass": self._drafter_seconds(step, 1),
+            "drafter_seconds_per_pass": self.drafter_seconds(step.requests, 1),
             "look_seconds": self.lookups.seconds,
             "tokens_per_look": self.lookups.tokens,
             "steps": self.cost.steps,

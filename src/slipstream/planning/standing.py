@@ -17,6 +17,10 @@ class Standing:
         self._left = 0
         self._waited = 0
         """Steps without a trial."""
+        self._without = 0
+        """Steps without it, so far."""
+        self._since = 0
+        """Steps with it since the last one without."""
         self._begin()
 
     def _begin(self) -> None:
@@ -31,9 +35,25 @@ class Standing:
         """Return whether it has rested so long without a trial that it should have one."""
         return self._waited >= THRESHOLDS.max_pause
 
+    @property
+    def knows_bare(self) -> bool:
+        """Return whether enough steps without the drafter were seen to tell what it takes beside them."""
+        return self._without >= THRESHOLDS.bare_steps
+
     def skip(self) -> None:
         """Count a step without the drafter."""
         self._left = max(self._left - 1, 0)
+        self._without += 1
+        self._since = 0
+        if self._without == THRESHOLDS.bare_steps:  # what was judged before was judged by a guess
+            self._begin()
+
+    def measure(self, loses_it: bool) -> None:
+        """Rest for a few steps if it is time to see what steps take without the drafter. Where no request has
+        been read so far none loses it, so it is done sooner."""
+        due = THRESHOLDS.max_pause if self.knows_bare else THRESHOLDS.steps_unmeasured
+        if self._since >= (due if loses_it else due // 8):
+            self._left = THRESHOLDS.bare_steps
 
     def wait(self) -> None:
         """Rest without a trial, until costs may have changed: by what is known it would not pay."""
@@ -45,6 +65,7 @@ class Standing:
         """Record what a step of so many requests is expected to gain with the drafter, in bare steps;
         negative if it loses."""
         self._waited = 0
+        self._since += 1
         self._steps += 1
         self._requests += requests
         self._total += gain - self._total / THRESHOLDS.guard_memory
@@ -56,5 +77,7 @@ class Standing:
             self._lengthened = min(2 * self._lengthened, THRESHOLDS.max_pause)
             self.rests += 1
             self._begin()
-        elif self._steps >= THRESHOLDS.guard_memory and self._total > 0:
+            return
+        if self._steps >= THRESHOLDS.guard_memory and self._total > 0:
             self._lengthened = 1
+        self.measure(loses_it=True)

@@ -180,9 +180,10 @@ class StepCost:
         fine = self._fine.setdefault(kind, {})
         return fine, self._coarse.setdefault((kind.requests, step.prefill > 0), {})
 
-    def learn(self, step: Step, seconds: float) -> bool:
+    def learn(self, step: Step, seconds: float, knows_speed: bool = True) -> bool:
         """Learn from a step's latency. Return False if it was left out: it hung, or seemed to take next to no
-        time, as one does whose output is read late because the process hung meanwhile."""
+        time, as one does whose output is read late because the process hung meanwhile. With `knows_speed`
+        off it says nothing of the machine's speed, only of such steps: a drafter ran within it."""
         if not (math.isfinite(seconds) and seconds > 0):
             return False
         place = on_scale(step.drafts)
@@ -196,10 +197,11 @@ class StepCost:
         if 0 < max(of_all, of_kind) < THRESHOLDS.hangs_in_a_row:
             return False
         self.steps += 1
-        if surprise < 0 and of_all >= THRESHOLDS.hangs_in_a_row:  # what was believed before is wrong
-            self.speed += surprise
-            surprise = 0.0
-        self.speed += THRESHOLDS.speed_rate * _bounded(surprise)
+        if knows_speed:
+            if surprise < 0 and of_all >= THRESHOLDS.hangs_in_a_row:  # what was believed before is wrong
+                self.speed += surprise
+                surprise = 0.0
+            self.speed += THRESHOLDS.speed_rate * _bounded(surprise)
         for factors in (fine, coarse):
             factor = factors.setdefault(place, _Factor())
             factor.learn(real - self.speed - factor.value)

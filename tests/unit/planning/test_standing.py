@@ -2,17 +2,22 @@
 
 import pytest
 
-from slipstream.planning.planner import Planner, StepState
+from slipstream.planning.planner import MeasuredDrafterCost, Planner, StepOutcome, StepState
 from slipstream.planning.standing import Standing
 from slipstream.planning.step_cost import PassProfile, Step, StepCost
 from slipstream.planning.thresholds import THRESHOLDS
+
+FREE = PassProfile((1, 64), (0.01, 0.01))
 
 
 def judged(*gains: float) -> Standing:
     """Return what comes of such steps of one request."""
     standing = Standing()
     for gain in gains:
-        standing.judge(gain, 1)
+        if standing.runs:
+            standing.judge(gain, 1)
+        else:
+            standing.skip()
     return standing
 
 
@@ -43,7 +48,28 @@ def test_a_drafter_that_loses_is_left_out_for_longer_and_longer() -> None:
 
 @pytest.mark.parametrize("gain", [0.2, 0.0, -0.01])
 def test_one_that_does_not_lose_stays(gain: float) -> None:
-    assert judged(*[gain] * 2000).runs
+    assert judged(*[gain] * 2000).rests == 0
+
+
+def test_what_steps_take_without_it_is_measured_now_and_then() -> None:
+    standing = judged(*[0.5] * THRESHOLDS.steps_unmeasured)
+    assert not standing.runs
+    assert not standing.knows_bare
+    assert steps_until_it_is_back(standing) == THRESHOLDS.bare_steps
+    assert standing.knows_bare
+    assert standing.rests == 0, "that is no rest because of a loss"
+    for _ in range(THRESHOLDS.max_pause - 1):
+        standing.judge(0.5, 1)
+    assert standing.runs
+    standing.judge(0.5, 1)
+    assert not standing.runs
+
+
+def test_it_is_measured_sooner_where_no_request_loses_its_drafts() -> None:
+    standing = judged(*[0.5] * (THRESHOLDS.steps_unmeasured // 8))
+    assert standing.runs
+    standing.measure(loses_it=False)
+    assert not standing.runs
 
 
 def test_many_requests_say_as_much_in_fewer_steps() -> None:
@@ -81,9 +107,7 @@ def test_reading_costs_what_the_target_reads_in_proportion() -> None:
 
 def test_a_small_gain_is_one() -> None:
     of_a_third = planner(0.003)
-    for _ in range(300):
-        of_a_third.judge_drafter(Step(8), 0.02)
-    assert of_a_third.standing(Step(8)).runs
+    assert steps_until_left_out(of_a_third, Step(8), 0.02) == 1_000
 
 
 def test_a_plan_without_gain_loses_what_reading_takes() -> None:
@@ -93,9 +117,7 @@ def test_a_plan_without_gain_loses_what_reading_takes() -> None:
         of_a_third.judge_drafter(Step(1), 0.0)
     assert not of_a_third.standing(Step(1)).runs
     assert of_a_third.standing(Step(8)).runs, "at another load it may pay"
-    for _ in range(300):
-        of_a_third.judge_drafter(Step(8), 0.1)
-    assert of_a_third.standing(Step(8)).runs
+    assert steps_until_left_out(of_a_third, Step(8), 0.1) == 1_000
 
 
 def answers(of: Planner, prompt: int, tokens: int) -> Planner:
@@ -107,12 +129,17 @@ def answers(of: Planner, prompt: int, tokens: int) -> Planner:
 
 
 def steps_until_left_out(of: Planner, step: Step, gain: float) -> int:
-    return next((n for n in range(1_000) if judge_one(of, step, gain)), 1_000)
-
-
-def judge_one(of: Planner, step: Step, gain: float) -> bool:
-    of.judge_drafter(step, gain)
-    return not of.standing(step).runs
+    """Return after how many steps it is left out for its losses; 1,000 if it is not."""
+    standing = of.standing(step)
+    rests = standing.rests
+    for number in range(1_000):
+        if standing.runs:
+            of.judge_drafter(step, gain)
+        else:
+            standing.skip()
+        if standing.rests > rests:
+            return number
+    return 1_000
 
 
 def test_reading_a_prompt_is_for_the_answer_that_follows() -> None:
@@ -194,3 +221,54 @@ def test_a_short_time_with_many_requests_takes_it_from_nobody() -> None:
     for _ in range(800):
         where_verifying_is_dear.judge_drafter(Step(8), 0.0)
     assert not where_verifying_is_dear.standing(Step(8)).runs, "a long time does"
+
+
+def run(drafter: float, steps: int = 1_500) -> tuple[Planner, float]:
+    """Return the planner of an engine whose steps take 10 ms, and the share of its steps with the drafter.
+    That was measured to take 1 ms a pass, and takes `drafter`. Of what it drafts, 60% is accepted."""
+    planner = Planner(StepCost(FREE), drafter_cost=MeasuredDrafterCost([(1, 1, 0.001), (1, 4, 0.004)]))
+    eight, survival = Step(8), [0.6, 0.36, 0.22, 0.13]
+    expected = {str(number): survival for number in range(8)}
+    standing, passes, believed, with_drafter = planner.standing(eight), 0, 0.0, 0
+    for number in range(steps):
+        if number % 50 == 0:  # others come
+            planner.try_drafter(eight, 4, expected)
+        drafted, drafting = passes, believed
+        runs, passes, believed = standing.runs, 0, 0.0
+        if runs:
+            with_drafter += 1
+            plan = planner.plan_drafter(StepState(eight), {}, expected)
+            passes, believed = plan.passes, planner.drafter_seconds(8, max(plan.passes, 1))
+            planner.judge_drafter(eight, plan.gain)
+        else:
+            planner.skip_drafter(eight)
+        step = Step(8, drafts=8 * drafted)
+        wall = 0.01 + (drafter * max(drafted, 1) if drafting else 0.0)
+        share = drafting / (planner.cost.seconds(step) + drafting)
+        tokens = round(8 + 8 * sum(survival[:drafted]))
+        parts = (share * wall, 0.0) if drafted else (0.0, share * wall)
+        planner.record(
+            StepOutcome(
+                step, (1 - share) * wall, parts[0], tokens, reading=parts[1], drafter_within=drafting > 0
+            )
+        )
+    return planner, with_drafter / steps
+
+
+def test_a_drafter_that_is_dearer_than_was_measured_is_left_out() -> None:
+    """Twelve times as dear it loses, and what bare steps take shows it."""
+    dearer, share = run(0.012)
+    assert dearer.cost.bare(Step(8)) == pytest.approx(0.01, rel=0.1)
+    assert share < 0.3
+
+
+def test_one_that_is_as_dear_as_was_measured_stays() -> None:
+    as_measured, share = run(0.001)
+    assert as_measured.cost.bare(Step(8)) == pytest.approx(0.01, rel=0.1)
+    assert share > 0.9
+
+
+def test_one_that_is_cheaper_is_believed_to_be() -> None:
+    cheaper, share = run(0.0005)
+    assert share > 0.9
+    assert cheaper.cost.bare(Step(8)) == pytest.approx(0.01, rel=0.1)

@@ -171,7 +171,7 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
         drafter, policy = self._device_drafter, self._loop.policy
         seconds = 0.0
         if isinstance(policy, Planner) and not drafter.drafts_all:
-            seconds = policy.drafter_cost.seconds(plan.passes, plan.requests)
+            seconds = policy.drafter_seconds(plan.requests, plan.passes)
         return Drafted(drafter.name, plan.passes, seconds, survival, plan.is_probe, drafter.is_lookup)
 
     def _update_after_schedule(self, scheduler_output: Any) -> None:
@@ -250,11 +250,12 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
             return
         standing = policy.standing(step)
         if getattr(output, "slipstream_leaves_drafter_out", False):
-            standing.skip()
+            policy.skip_drafter(step)
         elif self._may_leave_drafter_out and not self._device_drafter.drafts_all:
             self._reading_seconds = policy.reading_seconds(step)
             if plan.passes:  # then one pass is counted with those that draft
-                self._reading_seconds -= policy.drafter_cost.seconds(1, step.requests)
+                one_pass = policy.drafter_seconds(step.requests, 1)
+                self._reading_seconds = max(self._reading_seconds - one_pass, 0.0)
             if standing.runs and self._asking.isdisjoint(self._drafted_for):
                 policy.judge_drafter(step, self._gain_of_drafter(output))
         if (rests := policy.drafter_rests) > self._drafter_rests:
@@ -329,15 +330,25 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
         self._learn_of_drafter(scheduled, scheduler_output, model_runner_output)
         tokens, accepted = self._count_tokens(scheduled.requested, model_runner_output)
         if scheduled.step.tokens and scheduled.stops == self._stops.count:
-            seconds = now - self._ended
-            drafter, reading = min(scheduled.drafted.seconds, seconds), scheduled.reading
-            if not reading or drafter + reading < seconds:  # else it was read within the step before
-                outcome = StepOutcome(
-                    scheduled.step, seconds - drafter - reading, drafter, tokens,
-                    scheduled.requested_drafts, accepted, *scheduled.promise, reading=reading,
-                )  # fmt: skip
-                self._learn_outcome(outcome)
+            seconds, drafting, reading = self._split(now - self._ended, scheduled)
+            outcome = StepOutcome(
+                scheduled.step, seconds, drafting, tokens, scheduled.requested_drafts, accepted,
+                *scheduled.promise, reading=reading, drafter_within=drafting + reading > 0,
+            )  # fmt: skip
+            self._learn_outcome(outcome)
         self._ended = now
+
+    def _split(self, seconds: float, scheduled: ScheduledStep) -> tuple[float, float, float]:
+        """Return what of a step's time its own pass took, what drafting for it took at the end of the step
+        before, and what reading that step took. Nobody times the drafter: the shares are as is believed."""
+        assert self._loop is not None
+        drafter = scheduled.drafted.seconds + scheduled.reading
+        policy = self._loop.policy
+        if not drafter or not isinstance(policy, Planner):
+            return seconds, 0.0, 0.0
+        scale = seconds / (policy.cost.seconds(scheduled.step) + drafter)
+        drafting, reading = scale * scheduled.drafted.seconds, scale * scheduled.reading
+        return seconds - drafting - reading, drafting, reading
 
     def _learn_of_drafter(
         self, scheduled: ScheduledStep, scheduler_output: Any, model_runner_output: Any
