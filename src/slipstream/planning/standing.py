@@ -20,7 +20,7 @@ class Standing:
         self._without = 0
         """Steps without it, so far."""
         self._since = 0
-        """Steps with it since the last one without."""
+        """Requests, over the steps with it, since the last one without."""
         self._begin()
 
     def _begin(self) -> None:
@@ -49,9 +49,9 @@ class Standing:
             self._begin()
 
     def measure(self, loses_it: bool) -> None:
-        """Rest for a few steps if it is time to see what steps take without the drafter. Where no request has
-        been read so far none loses it, so it is done sooner."""
-        due = THRESHOLDS.max_pause if self.knows_bare else THRESHOLDS.steps_unmeasured
+        """Rest for a few steps if it is time to see what steps take without the drafter: seldom, once that is
+        known. Where no request has been read so far none loses it, so it is done sooner."""
+        due = THRESHOLDS.requests_unmeasured * (128 if self.knows_bare else 1)
         if self._since >= (due if loses_it else due // 8):
             self._left = THRESHOLDS.bare_steps
 
@@ -65,7 +65,7 @@ class Standing:
         """Record what a step of so many requests is expected to gain with the drafter, in bare steps;
         negative if it loses."""
         self._waited = 0
-        self._since += 1
+        self._since += requests
         self._steps += 1
         self._requests += requests
         self._total += gain - self._total / THRESHOLDS.guard_memory

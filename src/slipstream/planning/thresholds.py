@@ -145,9 +145,10 @@ class Thresholds:
     bare_steps: int = 16
     """Steps without the drafter, at about as many requests, after which it is known what bare steps take.
     Doubled: better known, and the drafter is left out twice as long for it."""
-    steps_unmeasured: int = 256
-    """Steps with the drafter after which it is left out to measure that, if it never was; where nobody has to
-    lose it, an eighth of them. Doubled: a wrong estimate of the start is believed twice as long."""
+    requests_unmeasured: int = 256
+    """Requests, over the steps with the drafter, after which it is left out to measure that, if it never was;
+    where nobody has to lose it, an eighth of them. Doubled: a wrong estimate of the start is believed twice
+    as long."""
     min_read_requests: int = 32
     """Requests, over the steps with the drafter, before a judgement: what its tokens are worth has to be
     learnt first. Chosen. Doubled: a drafter that does not pay costs twice as much with every try."""

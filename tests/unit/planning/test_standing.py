@@ -52,21 +52,21 @@ def test_one_that_does_not_lose_stays(gain: float) -> None:
 
 
 def test_what_steps_take_without_it_is_measured_now_and_then() -> None:
-    standing = judged(*[0.5] * THRESHOLDS.steps_unmeasured)
+    standing = judged(*[0.5] * THRESHOLDS.requests_unmeasured)
     assert not standing.runs
     assert not standing.knows_bare
     assert steps_until_it_is_back(standing) == THRESHOLDS.bare_steps
     assert standing.knows_bare
     assert standing.rests == 0, "that is no rest because of a loss"
-    for _ in range(THRESHOLDS.max_pause - 1):
-        standing.judge(0.5, 1)
-    assert standing.runs
-    standing.judge(0.5, 1)
+    for _ in range(16 * THRESHOLDS.requests_unmeasured - 1):
+        standing.judge(0.5, 8)
+    assert standing.runs, "128 times as long now"
+    standing.judge(0.5, 8)
     assert not standing.runs
 
 
 def test_it_is_measured_sooner_where_no_request_loses_its_drafts() -> None:
-    standing = judged(*[0.5] * (THRESHOLDS.steps_unmeasured // 8))
+    standing = judged(*[0.5] * (THRESHOLDS.requests_unmeasured // 8))
     assert standing.runs
     standing.measure(loses_it=False)
     assert not standing.runs
