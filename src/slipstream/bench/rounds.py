@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from slipstream.bench.analysis import speedup
@@ -19,11 +20,13 @@ from slipstream.ops.host import installed_vllm
 from slipstream.reporting.run_metadata import about_this_run
 from slipstream.serving.arms import Arm
 from slipstream.serving.servers import Server, ServerError, running
-from slipstream.serving.steps import StepTotals
+from slipstream.serving.steps import StepTotals, step_times
 from slipstream.serving.time_slicing import ActiveClock, RoundRobin, stopped
 
 WARM_UP = -1  # as the number of a round
 WARM_UP_TOKENS = 16
+STEPS_A_TURN = 8
+"""Of the slowest arm, at least: a planner learns nothing from a step in which its process was stopped."""
 MOST_ROUNDS = 3  # times the planned rounds, for a cell whose interval stays wide
 
 COUNTERS = ("num_drafts", "draft_tokens", "accepted_tokens")  # the server's own, from its metrics endpoint
@@ -117,16 +120,17 @@ class Bench:
         self._plan = plan
         self._servers = servers
         self._texts = TextComparison(servers[plan.arms[0].name], plan.model)
-        self._warm: set[tuple[str, str]] = set()
+        self._turns: dict[tuple[str, str], float] = {}
+        """Seconds of a turn, at least, for the cells that are warm."""
         self._form = request_form(servers[plan.arms[0].name], plan.model)
 
     def round(self, cell: Cell, number: int) -> Round:
         count = cell.load.requests_per_round(self._plan.requests_per_round, self._plan.waves)
         requests = [self._form(request) for request in cell.workload.take(number * count, count)]
-        if cell.key not in self._warm:
+        if cell.key not in self._turns:
             short = [replace(r, max_tokens=WARM_UP_TOKENS) for r in requests]
-            self._send(cell, short, self._plan.arms, WARM_UP)
-            self._warm.add(cell.key)
+            _, clocks = self._send(cell, short, self._plan.arms, WARM_UP)
+            self._turns[cell.key] = STEPS_A_TURN * self._longest_step(clocks)
         for server in self._servers.values():
             server.steps.new()  # what was asked in between is not part of any round
         order = self._plan.order(number)
@@ -155,7 +159,13 @@ class Bench:
         self, cell: Cell, requests: list[Request], order: Sequence[Arm], number: int
     ) -> tuple[dict[str, dict[str, Any]], dict[str, ActiveClock]]:
         traffic = {arm.name: self._traffic(arm, cell, requests, number) for arm in order}
-        return send_in_turns(traffic, self._servers, closed_loop=cell.load.concurrency is not None)
+        closed_loop, turn = cell.load.concurrency is not None, self._turns.get(cell.key, 0.0)
+        return send_in_turns(traffic, self._servers, closed_loop, turn)
+
+    def _longest_step(self, clocks: Mapping[str, ActiveClock]) -> float:
+        """Return the seconds of a step lately, of the arm where it takes longest."""
+        steps = {name: step_times(server.steps.new(), clocks[name]) for name, server in self._servers.items()}
+        return max((median(step.wall for step in times) for times in steps.values() if times), default=0.0)
 
     def _traffic(self, arm: Arm, cell: Cell, requests: list[Request], number: int) -> Traffic:
         return Traffic(
@@ -192,17 +202,20 @@ class Bench:
 
 
 def send_in_turns(
-    traffic: Mapping[str, Traffic], servers: Mapping[str, Server], closed_loop: bool = True
+    traffic: Mapping[str, Traffic],
+    servers: Mapping[str, Server],
+    closed_loop: bool = True,
+    turn: float = 0.0,
 ) -> tuple[dict[str, dict[str, Any]], dict[str, ActiveClock]]:
     """Return the answers and the clock of every server. In a closed loop they take turns many times; an open
     loop has its arrivals in real time, so there one goes after the other. So they do on a GPU, which a
-    process that is stopped leaves at work."""
+    process that is stopped leaves at work. A `turn` has at least so many seconds."""
     own_time = dict.fromkeys(traffic, ActiveClock())
     if installed_vllm()[1] != "cpu":
         return {name: send(one) for name, one in traffic.items()}, own_time
     groups = {name: servers[name].group for name in traffic}
     if closed_loop:
-        with RoundRobin(groups) as turns:
+        with RoundRobin(groups, turn) as turns:
             raw = run_concurrently(traffic, turns.finished)
         return raw, {name: turns.own_time(name) for name in traffic}
     raw = {}

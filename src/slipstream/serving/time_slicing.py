@@ -24,11 +24,11 @@ LONGEST_STOP = 0.8  # vLLM's processes stop spinning a second after the last mes
 class RoundRobin:
     """While it is entered, the servers run in turn, in the order given."""
 
-    def __init__(self, groups: Mapping[str, int]) -> None:
-        """Take `groups`: the process group of each server."""
+    def __init__(self, groups: Mapping[str, int], least: float = 0.0) -> None:
+        """Take `groups`: the process group of each server. A turn has at `least` so many seconds."""
         self._groups = groups
         self._left = list(groups)
-        self._slice = min(SLICE_SECONDS, LONGEST_STOP / max(len(groups) - 1, 1))
+        self._slice = max(min(SLICE_SECONDS, LONGEST_STOP / max(len(groups) - 1, 1)), least)
         self._changed = threading.Condition()
         self._over = False
         self._stopped_at: dict[str, float] = {}

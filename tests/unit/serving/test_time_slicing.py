@@ -82,6 +82,15 @@ def test_one_at_a_time_and_all_again_afterwards(counters: dict[str, Counter]) ->
         counter.check_goes_on()
 
 
+def test_turns_are_as_long_as_is_asked_for(counters: dict[str, Counter]) -> None:
+    """As servers whose steps take long need it, to have whole steps in a turn."""
+    with RoundRobin(groups(counters), 1.0) as turns:
+        start = time.perf_counter()
+        time.sleep(0.8)
+    first = turns.own_time("a").between(start, start + 0.8)
+    assert first > 0.6, "of the usual turns it would have had half"
+
+
 def test_turns_end_also_when_the_round_fails(counters: dict[str, Counter]) -> None:
     with pytest.raises(RuntimeError, match="round"), RoundRobin(groups(counters)):
         raise RuntimeError("round")
