@@ -155,7 +155,9 @@ class SpeculationLoop:
 
     def finish(self, request: RunningRequest) -> None:
         """Score its last drafts, and forget it."""
-        self.policy.finish(len(request.tokens) - request.num_prompt_tokens, request.tokens_left <= 0)
+        written = len(request.tokens) - request.num_prompt_tokens
+        read = request.num_prompt_tokens - request.num_cached_tokens
+        self.policy.finish(written, request.tokens_left <= 0, read)
         if request.id in self.composer:
             self._observe([request])
             self.composer.forget(request.id)

@@ -32,9 +32,10 @@ SERVE = {"--shadow", "--trace", "--host", "--help"} | {
 }
 OF_OTHERS = {
     "--build", "--count", "--dataset-name", "--dataset-path", "--examples", "--from-literal", "--gpus",
-    "--hypothesis-profile", "--ipc", "--minutes", "--no-deps", "--schemathesis", "--strict", "--wheel",
+    "--hypothesis-profile", "--ipc", "--minutes", "--model", "--no-deps", "--schemathesis", "--seed",
+    "--strict", "--wheel",
 }  # fmt: skip
-"""Of Docker, kubectl, vllm bench serve, pytest, pip, mkdocs and our scripts."""
+"""Of Docker, kubectl, vllm bench serve, pytest, pip, mkdocs, vLLM's server as a module and our scripts."""
 
 
 def options() -> dict[str, set[str]]:

@@ -89,10 +89,6 @@ class Traffic:
             self._places -= 1
             self._followed += 1
 
-    def read(self, prompt_tokens: int) -> None:
-        """Note how many tokens of prompts a step has read."""
-        self._prompts += prompt_tokens
-
     def record(self, seconds: float, has_prompts: bool) -> None:
         """Note what a step took."""
         self.newcomers *= 1 - 1 / THRESHOLDS.newcomer_memory
@@ -100,14 +96,14 @@ class Traffic:
             weight = THRESHOLDS.prompt_rate if self.prompt_seconds else 1.0
             self.prompt_seconds += weight * (seconds - self.prompt_seconds)
 
-    def finish(self, tokens: int, at_limit: bool) -> None:
+    def finish(self, tokens: int, at_limit: bool, prompt: int = 0) -> None:
         keep = 1 - 1 / THRESHOLDS.traffic_memory
         self._places += 1
         self._followed *= keep
         self._finished = keep * self._finished + 1
         self._ended = keep * self._ended + (not at_limit)
         self._tokens = keep * self._tokens + tokens
-        self._prompts *= keep
+        self._prompts = keep * self._prompts + prompt
 
     @property
     def refill(self) -> float:
@@ -117,7 +113,7 @@ class Traffic:
     @property
     def answer_tokens(self) -> float:
         """Return how long answers are; infinite if none has ended."""
-        return max(self._tokens, 1.0) / self._finished if self._finished else math.inf
+        return max(self._tokens / self._finished, 1.0) if self._finished else math.inf
 
     @property
     def prompt_tokens(self) -> float:

@@ -204,7 +204,8 @@ class MeasuredDrafterCost(DrafterCost):
         """Learn that it took so long instead of what was expected."""
         most = THRESHOLDS.max_surprise
         surprise = math.log(max(real, 1e-9) / expected)
-        self._factor *= math.exp(THRESHOLDS.drafter_rate * min(max(surprise, -most), most))
+        factor = self._factor * math.exp(THRESHOLDS.drafter_rate * min(max(surprise, -most), most))
+        self._factor = min(max(factor, 1 / THRESHOLDS.max_drafter_factor), THRESHOLDS.max_drafter_factor)
 
 
 class Planner:
@@ -343,17 +344,16 @@ class Planner:
         decode = self.cost.bare(replace(step, prefill=0))
         return self.drafter_seconds(step.requests, 1) * self.cost.bare(step) / decode
 
-    def try_drafter(self, step: Step, longest: int, expected: Mapping[str, Survival]) -> None:
-        """Decide whether a drafter that has read no request of such a step begins to read them, if it drafts
-        so many tokens at most and is `expected` to bring this. Asked only then: from requests it has read
-        only a loss takes it, for they may be fewer again soon."""
+    def try_drafter(self, step: Step, expected: Mapping[str, Survival]) -> None:
+        """Decide whether a drafter that has read no request of such a step begins to read them, if it is
+        `expected` to bring this. Asked only then: from requests it has read only a loss takes it, for they
+        may be fewer again soon."""
         standing = self.standing(step)
         standing.measure(loses_it=False)
         if not standing.runs:
             return
         gain = self.drafter_gain(StepState(step), {}, expected)
-        is_vain = self._net_gain(step, gain) < 0 and not standing.has_waited
-        if is_vain or not self._drafter_can_pay(step, longest):
+        if self._net_gain(step, gain) < 0 and not standing.has_waited:
             standing.wait()
 
     def skip_drafter(self, step: Step) -> None:
@@ -363,15 +363,6 @@ class Planner:
         standing.skip()
         if standing.knows_bare and not knew:
             self.guard(step).restart()
-
-    def _drafter_can_pay(self, step: Step, longest: int) -> bool:
-        """Return whether the drafter would pay in such steps, their prompts left aside, if all its tokens
-        were accepted: with many requests it does not where verifying is dear."""
-        drafts = np.arange(longest * step.requests + 1)
-        seconds = self.cost.by_drafts(replace(step, prefill=0), len(drafts) - 1)
-        passes = np.array([self.drafter_seconds(step.requests, number) for number in range(longest + 1)])
-        took = seconds + passes[-(-drafts // step.requests)]
-        return best_or_zero((step.requests + drafts) / took) > 0
 
     def judge_drafter(self, step: Step, gain: float) -> None:
         """Judge whether a drafter that reads this step is worth it, if it gained so much with drafts for all
@@ -514,9 +505,10 @@ class Planner:
         """Note a request that comes, while others are running or not."""
         self.traffic.arrive(others_run)
 
-    def finish(self, tokens: int, at_limit: bool) -> None:
-        """Note that a request has ended after so many tokens, at its limit or before."""
-        self.traffic.finish(tokens, at_limit)
+    def finish(self, tokens: int, at_limit: bool, prompt: int = 0) -> None:
+        """Note that a request has ended after so many tokens, at its limit or before; of its `prompt` so many
+        were read."""
+        self.traffic.finish(tokens, at_limit, prompt)
 
     # ---- after a step ----
 
@@ -524,7 +516,6 @@ class Planner:
         """Learn what steps take, and judge whether speculation gains. Draft tokens of requests that fix their
         number themselves are not held against it: the guard judges only what was chosen here."""
         step, seconds = outcome.step, outcome.seconds
-        self.traffic.read(step.prefill)
         expected = self.cost.seconds(step)
         unplanned = self.cost.seconds(replace(step, drafts=outcome.requested_drafts))
         bare, decode = self.cost.bare(step), self.cost.bare(replace(step, prefill=0))
@@ -556,8 +547,8 @@ class Planner:
             self._tokens_per_second += (outcome.tokens / took - self._tokens_per_second) / weight
 
     def _is_beside_drafter(self, outcome: StepOutcome) -> bool:
-        """Return whether the drafter ran within a step, and it is known what such steps take without it."""
-        return outcome.drafter_within and self.standing(outcome.step).knows_bare
+        """Return whether the drafter ran within a step, and what these take without it was seen lately."""
+        return outcome.drafter_within and self.standing(outcome.step).knew_lately
 
     def _learn(self, outcome: StepOutcome) -> bool:
         """Learn what a step took, or return False if it hung. Steps without the drafter tell what bare ones
@@ -570,8 +561,11 @@ class Planner:
             return self.cost.learn(step, outcome.seconds, knows_speed=False)
         expected = outcome.drafting + outcome.reading
         if isinstance(self.drafter_cost, MeasuredDrafterCost) and expected and not step.prefill:
-            real = outcome.seconds + expected - self.cost.bare(step)
-            self.drafter_cost.learn(real, expected)
+            bare = self.cost.bare(step)
+            took = outcome.seconds + expected
+            if took > math.exp(THRESHOLDS.hang_factor) * (bare + expected):
+                return False
+            self.drafter_cost.learn(took - bare, expected)
         return True
 
     def counts(self, step: Step) -> dict[str, Any]:

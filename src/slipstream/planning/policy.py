@@ -38,7 +38,7 @@ class Policy(Protocol):
 
     def arrive(self, others_run: bool) -> None: ...
 
-    def finish(self, tokens: int, at_limit: bool) -> None: ...
+    def finish(self, tokens: int, at_limit: bool, prompt: int = 0) -> None: ...
 
     def counts(self, step: Step) -> dict[str, Any]: ...
 
@@ -84,7 +84,7 @@ class VerifyAll:
     def arrive(self, others_run: bool) -> None:
         pass
 
-    def finish(self, tokens: int, at_limit: bool) -> None:
+    def finish(self, tokens: int, at_limit: bool, prompt: int = 0) -> None:
         pass
 
     def counts(self, step: Step) -> dict[str, Any]:

@@ -40,6 +40,12 @@ class Standing:
         """Return whether enough steps without the drafter were seen to tell what it takes beside them."""
         return self._without >= THRESHOLDS.bare_steps
 
+    @property
+    def knew_lately(self) -> bool:
+        """Return whether that was seen so lately that what steps take longer now is the drafter's; later the
+        machine may be slower, or the texts longer."""
+        return self.knows_bare and self._since <= 4 * THRESHOLDS.requests_unmeasured
+
     def skip(self) -> None:
         """Count a step without the drafter."""
         self._left = max(self._left - 1, 0)
@@ -50,9 +56,13 @@ class Standing:
 
     def measure(self, loses_it: bool) -> None:
         """Rest for a few steps if it is time to see what steps take without the drafter: seldom, once that is
-        known. Where no request has been read so far none loses it, so it is done sooner."""
-        due = THRESHOLDS.requests_unmeasured * (128 if self.knows_bare else 1)
-        if self._since >= (due if loses_it else due // 8):
+        known. Before that, it is done sooner where no request has been read so far and loses it."""
+        due = THRESHOLDS.requests_unmeasured
+        if self.knows_bare:
+            due *= 128
+        elif not loses_it:
+            due //= 8
+        if self._since >= due:
             self._left = THRESHOLDS.bare_steps
 
     def wait(self) -> None:

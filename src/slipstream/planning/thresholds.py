@@ -145,6 +145,8 @@ class Thresholds:
     bare_steps: int = 16
     """Steps without the drafter, at about as many requests, after which it is known what bare steps take.
     Doubled: better known, and the drafter is left out twice as long for it."""
+    max_drafter_factor: float = 8.0
+    """Of what a drafter takes within steps to what was measured at the start, either way. Chosen."""
     requests_unmeasured: int = 256
     """Requests, over the steps with the drafter, after which it is left out to measure that, if it never was;
     where nobody has to lose it, an eighth of them. Doubled: a wrong estimate of the start is believed twice

@@ -123,8 +123,7 @@ def test_a_plan_without_gain_loses_what_reading_takes() -> None:
 def answers(of: Planner, prompt: int, tokens: int) -> Planner:
     """Let it see answers of so many tokens to such prompts."""
     for _ in range(100):
-        of.traffic.read(prompt)
-        of.finish(tokens, at_limit=True)
+        of.finish(tokens, at_limit=True, prompt=prompt)
     return of
 
 
@@ -177,7 +176,7 @@ LIKELY, UNLIKELY = [0.9, 0.8, 0.7], [0.1, 0.01, 0.001]
 
 
 def tried(of: Planner, step: Step, survival: list[float]) -> bool:
-    of.try_drafter(step, 3, {str(number): survival for number in range(step.requests)})
+    of.try_drafter(step, {str(number): survival for number in range(step.requests)})
     return of.standing(step).runs
 
 
@@ -232,7 +231,7 @@ def run(drafter: float, steps: int = 1_500) -> tuple[Planner, float]:
     standing, passes, believed, with_drafter = planner.standing(eight), 0, 0.0, 0
     for number in range(steps):
         if number % 50 == 0:  # others come
-            planner.try_drafter(eight, 4, expected)
+            planner.try_drafter(eight, expected)
         drafted, drafting = passes, believed
         runs, passes, believed = standing.runs, 0, 0.0
         if runs:

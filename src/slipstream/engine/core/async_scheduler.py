@@ -232,7 +232,7 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
         load = Step(len(everyone), context=self._context())
         if self._drafted_for.isdisjoint(readable):
             expected = self._device_drafter.expected_survival(everyone)
-            policy.try_drafter(load, self.num_spec_tokens, expected)
+            policy.try_drafter(load, expected)
         return not policy.standing(load).runs
 
     def _judge_drafter(self, output: Any, step: Step) -> None:

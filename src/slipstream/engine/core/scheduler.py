@@ -128,6 +128,8 @@ class Scheduler(StepStats, VllmScheduler):
         self._drafter: WorkerDrafter | None = None
         self._loaded_drafter = describe_drafter(self.vllm_config)
         self._described: dict[str, VllmRequest] = {}
+        self._cached_tokens: dict[str, int] = {}
+        """Of the prompts of running requests, by request."""
         self._timer = StepTimer()
         self.drafts_by_grammar = False
         self._steps = 0
@@ -236,6 +238,8 @@ class Scheduler(StepStats, VllmScheduler):
         output.slipstream_drafted = self._timer.drafting
         for new in output.scheduled_new_reqs:
             self._trace("begin", new.req_id, new.num_computed_tokens)
+            if self._loop is not None:
+                self._cached_tokens[new.req_id] = new.num_computed_tokens
         if self._loop is not None:
             try:
                 self._record(now, output)
@@ -292,6 +296,7 @@ class Scheduler(StepStats, VllmScheduler):
 
     def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         described = self._described.pop(request.request_id, None)
+        cached_tokens = self._cached_tokens.pop(request.request_id, 0)
         self._trace(
             "finish",
             request.request_id,
@@ -302,6 +307,7 @@ class Scheduler(StepStats, VllmScheduler):
         if described is not None:
             try:
                 assert self._loop is not None
+                described.num_cached_tokens = cached_tokens
                 self._loop.finish(described)
             except Exception:
                 self._failed("forgetting a request", "its text may stay in memory")
