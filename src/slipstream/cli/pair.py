@@ -62,18 +62,24 @@ def pair(
         console.print(WITHOUT.format(target=target), markup=False)
         raise typer.Exit(1)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for column in ("drafter", "method", "size", "best K", "predicted"):
+    table.add_column("drafter", overflow="fold")
+    for column in ("method", "size", "best K", "predicted"):
         table.add_column(column, no_wrap=True)
-    table.add_column("", overflow="fold")
+    notes = []
     for c in candidates:
         size = f"{c.size_ratio:.1%}" if c.size_ratio is not None else "unknown"
         gain = f"{c.predicted_speedup:.2f}x" if c.predicted_speedup is not None else "-"
         tokens = "-" if c.num_draft_tokens is None else str(c.num_draft_tokens)
         style = "" if c.compatible else "dim"
         folder = Path(c.name).expanduser()
-        name = folder.name if folder.is_dir() else c.name
-        table.add_row(escape(name), c.method, size, tokens, gain, escape(c.reason), style=style)
+        name = escape(folder.name if folder.is_dir() else c.name)
+        table.add_row(name, c.method, size, tokens, gain, style=style)
+        notes += [(f"{name}: {escape(c.reason)}", style)] if c.reason else []
     console.print(table)
+    if notes:
+        console.print()
+    for note, style in notes:
+        console.print(note, style=style)
     console.print(
         f"\npredicted at an assumed acceptance rate of {acceptance:.2f}, one request at a time", style="dim"
     )

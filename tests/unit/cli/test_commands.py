@@ -66,7 +66,9 @@ def test_pair(target: str, stranger: str, tmp_path: Path) -> None:
     drafters = json.loads(result.stdout)["drafters"]
     assert result.returncode == 0
     assert [Path(d["name"]).name for d in drafters] == ["small", "stranger"]
-    assert slipstream("pair", target, "--among", stranger).returncode == 1
+    alone = slipstream("pair", target, "--among", stranger)
+    assert alone.returncode == 1
+    assert "\nstranger: " in alone.stdout, "the reason has lines of its own, however narrow the terminal"
 
 
 @pytest.mark.parametrize(
