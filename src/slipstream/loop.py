@@ -153,10 +153,10 @@ class SpeculationLoop:
         """Note a request that comes, while others are running or not."""
         self.policy.arrive(others_run)
 
-    def finish(self, request: RunningRequest) -> None:
-        """Score its last drafts, and forget it."""
+    def finish(self, request: RunningRequest, cached_tokens: int = 0) -> None:
+        """Score its last drafts, and forget it. Of its prompt, `cached_tokens` were not read."""
         written = len(request.tokens) - request.num_prompt_tokens
-        read = request.num_prompt_tokens - request.num_cached_tokens
+        read = request.num_prompt_tokens - cached_tokens
         self.policy.finish(written, request.tokens_left <= 0, read)
         if request.id in self.composer:
             self._observe([request])

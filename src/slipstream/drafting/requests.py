@@ -16,7 +16,6 @@ class RunningRequest(ABC):
         "empty_lookups",
         "grammar",
         "id",
-        "num_cached_tokens",
         "num_observed",
         "observed_prompt",
         "pace",
@@ -38,7 +37,6 @@ class RunningRequest(ABC):
         self.observed_prompt = -1  # tokens of its prompt when they were told first
         self.pace = 0.0
         """Tokens per step that it would write if all that is offered were verified; 0: not known yet."""
-        self.num_cached_tokens = 0  # of its prompt, which were not read
         self.empty_lookups = 0  # in a row, without a draft worth verifying
 
     @property

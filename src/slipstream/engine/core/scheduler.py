@@ -307,8 +307,7 @@ class Scheduler(StepStats, VllmScheduler):
         if described is not None:
             try:
                 assert self._loop is not None
-                described.num_cached_tokens = cached_tokens
-                self._loop.finish(described)
+                self._loop.finish(described, cached_tokens)
             except Exception:
                 self._failed("forgetting a request", "its text may stay in memory")
         return super()._free_request(request, *args, **kwargs)
