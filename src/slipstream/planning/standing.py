@@ -9,7 +9,8 @@ from slipstream.planning.thresholds import THRESHOLDS
 
 
 class Standing:
-    """Sums up what the drafter brings while it runs, in bare steps; older steps fade."""
+    """Sums up what the drafter brings while it runs, in bare steps; older steps fade, and of what it has
+    gained only so much counts that a loss which begins afterwards is noticed soon."""
 
     def __init__(self) -> None:
         self.rests = 0
@@ -79,6 +80,7 @@ class Standing:
         self._steps += 1
         self._requests += requests
         self._total += gain - self._total / THRESHOLDS.guard_memory
+        self._total = min(self._total, THRESHOLDS.max_drafter_credit)
         tolerated = THRESHOLDS.tolerated_loss * THRESHOLDS.guard_memory
         if self._requests >= THRESHOLDS.min_read_requests and self._total < -tolerated:
             # As long as makes the loss a tolerated one, and twice as long each time in a row.

@@ -147,6 +147,10 @@ class Thresholds:
     Doubled: better known, and the drafter is left out twice as long for it."""
     max_drafter_factor: float = 8.0
     """Of what a drafter takes within steps to what was measured at the start, either way. Chosen."""
+    max_drafter_credit: float = 8.0
+    """Bare steps that it may have gained before and lose again, beside those that are tolerated. Chosen: at
+    a loss of a third of each step it is left out after 36 steps, whatever was before. Doubled: after 60, and
+    by chance less often where it gains little."""
     requests_unmeasured: int = 256
     """Requests, over the steps with the drafter, after which it is left out to measure that, if it never was;
     where nobody has to lose it, an eighth of them. Doubled: a wrong estimate of the start is believed twice

@@ -94,6 +94,20 @@ def test_after_a_gain_it_rests_briefly_again() -> None:
     assert 0 < steps_until_it_is_back(standing) <= most
 
 
+def test_a_loss_after_a_long_gain_is_noticed_soon() -> None:
+    """As when chats follow records in JSON, of which nearly all drafts were accepted."""
+    standing = judged(*[1.0] * 200)
+    steps = 0
+    while not standing.rests:
+        if standing.runs:
+            standing.judge(-0.35, 8)
+            steps += 1
+        else:
+            standing.skip()
+    most = THRESHOLDS.max_drafter_credit + THRESHOLDS.tolerated_loss * THRESHOLDS.guard_memory
+    assert steps <= most / 0.35 + 3
+
+
 def planner(drafter_pass: float) -> Planner:
     """Of an engine whose pass takes 10 ms, and 1 ms for each token of a prompt."""
     return Planner(StepCost(PassProfile((1, 101), (0.01, 0.11))), drafter_pass)
