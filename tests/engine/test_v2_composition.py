@@ -107,6 +107,17 @@ def with_itself(_: Path) -> Job:
     return job(models.varied_llama(), REQUESTS, BARE | arms)
 
 
+def with_itself_after_a_shared_text(_: Path) -> Job:
+    """All begin with a text that was read while the drafter was left out, and that stays in the cache."""
+    asked = {"mode": "fixed", "num_draft_tokens": K, "plugins": {"slipstream.testing.proposers.Silent": {}}}
+    arm = {
+        "speculate": asked, "drafter": str(models.varied_llama()), "max_num_seqs": 2, "block_size": 32,
+        "rests": 40,
+    }  # fmt: skip
+    shared, own = REQUESTS[2][0], np.random.default_rng(3).integers(0, 256, (24, 8)).tolist()
+    return job(models.varied_llama(), [(shared + text, {}) for text in own], BARE | {"rests": arm})
+
+
 def with_mtp(texts: Path) -> Job:
     asked = prophet(texts) | {"drafter": {"method": "mtp"}}
     return job(models.with_mtp_layer(), REQUESTS, BARE | {"mtp": {"speculate": asked}}, texts)
@@ -179,6 +190,7 @@ JOBS: dict[str, Callable[[Path], Job]] = {
     "composed": composed,
     "looked up on the device": looked_up_on_the_device,
     "itself": with_itself,
+    "itself, after a shared text": with_itself_after_a_shared_text,
     "mtp": with_mtp,
     "structured": structured,
     "features": with_features,
@@ -265,6 +277,15 @@ def test_a_drafter_that_was_left_out_drafts_only_what_it_has_read(
     assert found["accepted_tokens"] > 0.98 * found["draft_tokens"]
     written = sum(map(len, found["texts"]))
     assert 0.1 < found["accepted_tokens"] / (0.75 * written) <= most
+
+
+def test_a_shared_text_that_was_not_read_is_read_again(results: dict[str, Any]) -> None:
+    """As long as it is cached unread, no request that begins with it has drafts: all do."""
+    found = of(results, "itself, after a shared text")["rests"]
+    assert found["texts"] == of(results, "itself, after a shared text")["bare"]["texts"]
+    assert found["accepted_tokens"] > 0.98 * found["draft_tokens"]
+    written = sum(map(len, found["texts"]))
+    assert found["accepted_tokens"] > 0.4 * written
 
 
 def test_the_targets_own_layer_drafts_beside_lookup(results: dict[str, Any]) -> None:

@@ -173,6 +173,9 @@ CONTRACT: Mapping[str, tuple[Reliance, ...]] = {
         Reliance(
             "vllm.v1.core.kv_cache_manager:KVCacheManager.get_blocks", parameters=("request_id",)
         ),
+        Reliance(
+            "vllm.v1.core.kv_cache_manager:KVCacheManager.evict_blocks", parameters=("block_ids",)
+        ),
         Reliance("vllm.v1.core.kv_cache_manager:KVCacheBlocks", has=("blocks",)),
         Reliance("vllm.v1.core.kv_cache_utils:KVCacheBlock", has=("block_id", "is_null")),
         Reliance("vllm.v1.core.kv_cache_manager:KVCacheManager", sets=("coordinator", "block_pool")),

@@ -179,7 +179,7 @@ class DrafterCost:
         self._seen[passes] = known + THRESHOLDS.drafter_rate * (min(seconds, most) - known)
 
 
-class MeasuredDrafterCost(DrafterCost):
+class MeasuredDrafterCost:
     """Seconds by number of passes and of requests: of a drafter that runs within steps, where its time cannot
     be told apart. Their proportions were measured at the start; how much of it a pass takes in real steps is
     learnt from what these take longer than steps without it."""
@@ -192,7 +192,6 @@ class MeasuredDrafterCost(DrafterCost):
             by_requests[requests][passes] = seconds
         self._requests = list(by_requests)
         self._by_requests = list(by_requests.values())
-        super().__init__(self.seconds(1))
 
     def seconds(self, passes: int, requests: int = 1) -> float:
         if not passes:
@@ -215,13 +214,13 @@ class Planner:
         drafter_pass: float = 0.01,
         objective: Objective = Objective.THROUGHPUT,
         bounds: Bounds = NO_BOUNDS,
-        drafter_cost: DrafterCost | None = None,
+        drafter_cost: MeasuredDrafterCost | None = None,
     ) -> None:
         """Take the seconds of one pass of the drafter; or `drafter_cost`, where more was measured."""
         self.cost = cost
         self.objective, self.bounds = objective, bounds
         self.traffic = Traffic()
-        self.drafter_cost = drafter_cost or DrafterCost(drafter_pass)
+        self.drafter_cost: DrafterCost | MeasuredDrafterCost = drafter_cost or DrafterCost(drafter_pass)
         self._guards: defaultdict[int, Guard] = defaultdict(Guard)
         """By load: what loses with 32 requests may gain with one."""
         self._standings: defaultdict[int, Standing] = defaultdict(Standing)
@@ -317,11 +316,8 @@ class Planner:
     def drafter_seconds(self, requests: int, passes: int) -> float:
         """Return what so many passes take now: one that runs within steps is as fast as the machine."""
         seconds = self.drafter_cost.seconds(passes, requests)
-        return seconds * math.exp(self.cost.speed) if self._drafts_within else seconds
-
-    @property
-    def _drafts_within(self) -> bool:
-        return isinstance(self.drafter_cost, MeasuredDrafterCost)
+        runs_within = isinstance(self.drafter_cost, MeasuredDrafterCost)
+        return seconds * math.exp(self.cost.speed) if runs_within else seconds
 
     def record_drafter(self, plan: DrafterPlan, seconds: float | None = None) -> None:
         """Record what the drafter took; None: as much as it usually does, for it was not timed."""
@@ -329,7 +325,7 @@ class Planner:
         if plan.is_probe:
             fewer = self.drafter_seconds(plan.requests, plan.passes - 1)
             self.exploration.spend(max(took - fewer, 0.0))
-        if seconds is not None:
+        if seconds is not None and isinstance(self.drafter_cost, DrafterCost):
             self.drafter_cost.record(plan.passes, seconds)
 
     # ---- of a drafter that must read every step ----
@@ -352,9 +348,12 @@ class Planner:
         standing.measure(loses_it=False)
         if not standing.runs:
             return
-        gain = self.drafter_gain(StepState(step), {}, expected)
-        if self._net_gain(step, gain) < 0 and not standing.has_waited:
+        if not self.drafter_would_pay(step, expected) and not standing.has_waited:
             standing.wait()
+
+    def drafter_would_pay(self, step: Step, expected: Mapping[str, Survival]) -> bool:
+        """Return whether a drafter that is `expected` to bring this gains more in such steps than it costs."""
+        return self._net_gain(step, self.drafter_gain(StepState(step), {}, expected)) >= 0
 
     def skip_drafter(self, step: Step) -> None:
         """Count a step without the drafter. Once it is known what these take, the guard begins anew."""

@@ -4,16 +4,17 @@ they wrote and what was drafted, or for a job that fails, how.
 A program of its own because its environment holds from its start (`slipstream.testing.v2`). A job is a model,
 requests, arms and perhaps a file `texts`. A request is a prompt and what is special about its sampling; an
 arm is the arguments of `slipstream.LLM`, and `rounds`, `sampling`, `alternates` (drafts are argmax for half
-of the requests and sampled for the others) and `reads` (so many steps with the drafter, then as many in
-which it is left out, and so on). What an arm named bare writes is kept in `texts`, for arms
-after it.
+of the requests and sampled for the others), `reads` (so many steps with the drafter, then as many in
+which it is left out, and so on) and `rests` (it is left out of the first so many steps). What an arm named
+bare writes is kept in `texts`, for arms after it.
 """
 
 import gc
 import json
 import sys
 import traceback
-from itertools import count
+from collections.abc import Iterator
+from itertools import chain, count, repeat
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from slipstream.planning.draft_sampling import DraftSampling
 
 def run(model: str, requests: list[tuple[Any, dict[str, Any]]], arm: dict[str, Any]) -> dict[str, Any]:
     rounds, sampling, alternates = arm.pop("rounds", 1), arm.pop("sampling", {}), arm.pop("alternates", False)
-    reads = arm.pop("reads", 0)
+    reads, rests = arm.pop("reads", 0), arm.pop("rests", 0)
     limits: dict[str, Any] = {"max_model_len": 128, "max_num_seqs": 8, "kv_cache_memory_bytes": 16 * 1024**2}
     engine: dict[str, Any] = {
         "dtype": "float32",
@@ -42,7 +43,9 @@ def run(model: str, requests: list[tuple[Any, dict[str, Any]]], arm: dict[str, A
         sampling_choice.ENOUGH = sys.maxsize
         llm.llm_engine.engine_core.engine_core.scheduler._draft_sampling = sampling_choice
     if reads:
-        leave_out_in_turn(llm.llm_engine.engine_core.engine_core.scheduler, reads)
+        leave_drafter_out(llm, (step // reads % 2 == 1 for step in count()))
+    if rests:
+        leave_drafter_out(llm, chain(repeat(True, rests), repeat(False)))
     parameters = {"temperature": 0.0, "max_tokens": 24, "ignore_eos": True, "detokenize": False} | sampling
     prompts = [prompt if isinstance(prompt, str) else {"prompt_token_ids": prompt} for prompt, _ in requests]
     samplings = [sampling_of({**parameters, **special}) for _, special in requests]
@@ -65,9 +68,9 @@ def run(model: str, requests: list[tuple[Any, dict[str, Any]]], arm: dict[str, A
     return result
 
 
-def leave_out_in_turn(scheduler: Any, steps: int) -> None:
-    turns = (turn // steps % 2 == 1 for turn in count())
-    scheduler._is_without_drafter = lambda _, readable: next(turns) or not readable
+def leave_drafter_out(llm: Any, of_steps: Iterator[bool]) -> None:
+    scheduler = llm.llm_engine.engine_core.engine_core.scheduler
+    scheduler._is_without_drafter = lambda _, readable: next(of_steps) or not readable
 
 
 def run_arms(

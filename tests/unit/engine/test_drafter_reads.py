@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from slipstream.engine.core.drafter_reads import DrafterReads
+from slipstream.engine.core.drafter_reads import SHARED_BY, DrafterReads
 
 SIZE = 4
 
@@ -107,3 +107,22 @@ def test_each_group_of_layers_has_blocks_of_its_own() -> None:
         SimpleNamespace(scheduled_new_reqs=[both], scheduled_cached_reqs=step().scheduled_cached_reqs)
     )
     assert not reads.has_all("c")
+
+
+def test_a_prefix_that_many_begin_with_is_to_be_read_again() -> None:
+    reads = after_a_miss()
+    for number in range(SHARED_BY):
+        assert not reads.shared
+        reads.follow(step({f"b{number}": ([1, 2, 20 + number], 8)}))
+    assert reads.take_shared() == {2}, "of its two cached blocks the drafter has read the first"
+    assert not reads.shared
+    reads.follow(step({"c": ([1, 30], 4)}))
+    assert reads.has_all("c"), "the second is not in the cache any more"
+
+
+def test_a_block_that_changes_hands_is_shared_by_nobody() -> None:
+    reads = after_a_miss()
+    for number in range(SHARED_BY):
+        reads.follow(step({f"b{number}": ([1, 2, 20 + number], 8)}))
+    reads.follow(step({"c": ([2], 0)}))
+    assert not reads.take_shared()

@@ -8,6 +8,7 @@ that, so drafts begin with what the step under way is expected to write, and the
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
@@ -191,11 +192,26 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
             return requests
         try:
             self._reads.follow(scheduler_output)
+            if self._reads.shared:
+                self._let_shared_be_read(requests)
             return [request_id for request_id in requests if self._reads.has_all(request_id)]
         except Exception:
             self._failed("following the KV cache's blocks", "the drafter is not left out any more")
             self._may_leave_drafter_out, self._reads = False, None
             return requests
+
+    def _let_shared_be_read(self, everyone: Sequence[str]) -> None:
+        """Take what many requests begin with, and the drafter has not read, out of the prefix cache, if it
+        would pay to draft for them: the next one is read from its beginning."""
+        assert self._loop is not None
+        assert self._device_drafter is not None
+        assert self._reads is not None
+        policy, load = self._loop.policy, Step(len(everyone), context=self._context())
+        if isinstance(policy, Planner):
+            expected = self._device_drafter.expected_survival(everyone)
+            if not (policy.standing(load).runs and policy.drafter_would_pay(load, expected)):
+                return
+        self.kv_cache_manager.evict_blocks(self._reads.take_shared())
 
     def _leave_drafter_out(self, scheduler_output: Any, readable: Sequence[str]) -> bool:
         """Leave the drafter out of the step that is being scheduled, if it is not to run; say whether."""
@@ -308,7 +324,9 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
         if self._loop is None:
             return
         step = self._describe(output)
-        reading = self._reading_seconds if self._under_way else 0.0  # the step before is long over
+        reading = self._reading_seconds
+        if not self._under_way:  # what was done at the end of the step before is long over
+            reading, drafted = 0.0, replace(drafted, seconds=0.0)
         self._judge_drafter(output, step)
         requested = frozenset(self._loop.state.requested)
         requested_drafts = sum(len(output.scheduled_spec_decode_tokens.get(r, ())) for r in requested)
