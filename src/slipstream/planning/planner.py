@@ -352,7 +352,7 @@ class Planner:
             standing.wait()
 
     def drafter_would_pay(self, step: Step, expected: Mapping[str, Survival]) -> bool:
-        """Return whether a drafter that is `expected` to bring this gains more in such steps than it costs."""
+        """Return whether a drafter `expected` to bring this gains more in such steps than it takes."""
         return self._net_gain(step, self.drafter_gain(StepState(step), {}, expected)) >= 0
 
     def skip_drafter(self, step: Step) -> None:
