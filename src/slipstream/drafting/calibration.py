@@ -38,7 +38,9 @@ class _Counts:
 
 
 class Calibration:
-    def __init__(self) -> None:
+    def __init__(self, memory: float = MEMORY) -> None:
+        """Take how many observations, about, a count reaches back."""
+        self._fade = 1 - 1 / memory
         self._counts: dict[str, _Counts] = {}
         self.learn("", [1.0], 1, 1)  # compiled now, not in the first step
         self.survival("", [1.0])
@@ -87,7 +89,13 @@ class Calibration:
 
     def learn_all(self, proposer: str, stated: Floats, accepted: Ints, judged: Ints) -> None:
         counts = self._of(proposer)
-        _learn(counts.cells, counts.overall, counts.drafted, stated, accepted, judged)
+        _learn(counts.cells, counts.overall, counts.drafted, stated, accepted, judged, self._fade)
+
+    def doubt(self, observations: float) -> None:
+        """Let what was counted say no more than so many observations would: texts may have changed since."""
+        for counts in self._counts.values():
+            for of in (counts.cells, counts.overall, counts.drafted):
+                of *= np.minimum(observations / np.maximum(of[..., -1:], 1.0), 1.0)
 
 
 class Record:
@@ -152,9 +160,14 @@ def _correct(
 
 @compiled
 def _learn(
-    cells: Floats, overall: Floats, drafted: Floats, stated: Floats, accepted: Ints, judged: Ints
+    cells: Floats,
+    overall: Floats,
+    drafted: Floats,
+    stated: Floats,
+    accepted: Ints,
+    judged: Ints,
+    fade: float,
 ) -> None:
-    fade = 1 - 1 / MEMORY
     for row in range(stated.shape[0]):
         before = 1.0
         for position in range(min(judged[row], accepted[row] + 1)):

@@ -52,6 +52,16 @@ def test_confident_and_timid_drafts_are_told_apart() -> None:
     assert calibration.survival("another", [0.9]) == [0.9]
 
 
+def test_what_was_seen_can_be_doubted() -> None:
+    calibration = Calibration()
+    simulate(calibration, [0.8, 0.6], [0.9, 0.9], 2000)
+    believed = calibration.survival("p", [0.8, 0.6])
+    calibration.doubt(20)
+    assert calibration.survival("p", [0.8, 0.6]) == pytest.approx(believed, abs=0.07)
+    simulate(calibration, [0.8, 0.6], [0.1, 0.1], 60)
+    assert calibration.survival("p", [0.8])[0] < 0.4
+
+
 def test_a_change_is_followed() -> None:
     calibration = Calibration()
     simulate(calibration, [0.8], [0.9], 20_000)

@@ -29,6 +29,7 @@ from slipstream.loop import Promise
 from slipstream.planning.draft_sampling import DraftSampling
 from slipstream.planning.planner import DrafterPlan, Planner, StepOutcome
 from slipstream.planning.step_cost import Step
+from slipstream.planning.thresholds import THRESHOLDS
 
 MOST_UNDER_WAY = 8  # steps
 NO_PASSES = DrafterPlan({}, 0)
@@ -97,6 +98,8 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
         """Requests that fix their number of draft tokens themselves."""
         self._drafter_rests = 0
         """How often it was told that the drafter is left out."""
+        self._steps_without_drafter = 0
+        """In a row."""
         self._drafter_plan = NO_PASSES
         """What the drafter drafts at the end of the step under way."""
         self._reading_seconds = 0.0
@@ -267,7 +270,11 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
         standing = policy.standing(step)
         if getattr(output, "slipstream_leaves_drafter_out", False):
             policy.skip_drafter(step)
+            self._steps_without_drafter += 1
         elif self._may_leave_drafter_out and not self._device_drafter.drafts_all:
+            if self._steps_without_drafter >= THRESHOLDS.first_pause:
+                self._device_drafter.return_from_rest()
+            self._steps_without_drafter = 0
             self._reading_seconds = policy.reading_seconds(step)
             if plan.passes:  # then one pass is counted with those that draft
                 one_pass = policy.drafter_seconds(step.requests, 1)

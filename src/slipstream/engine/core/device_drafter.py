@@ -11,6 +11,8 @@ from slipstream.engine.core.step_stats import prior_survival
 from slipstream.methods import method_of
 
 LOOKUP_SURVIVAL = 0.3  # of the first token of a lookup, before anything has been seen
+MEMORY = 100  # tokens at a position, about, that a count reaches back; a few steps decide whether it runs
+AFTER_A_REST = 20  # tokens that what was counted before a long rest says as much as
 TRY_EVERY = 100  # steps, after which one token of a drafter is verified to see whether it is right now
 
 
@@ -22,7 +24,7 @@ class DeviceDrafter:
         for offers that turn out to be wrong. With `runs_all` vLLM runs all its passes whatever is planned."""
         self.name, self.is_lookup, self._runs_all = name, is_lookup, runs_all
         self.tally = Tally()
-        self.calibration = Calibration()
+        self.calibration = Calibration(MEMORY)
         self._prior = prior_survival(max_tokens, LOOKUP_SURVIVAL) if is_lookup else prior_survival(max_tokens)
         self._records: dict[str, Record] = {}
 
@@ -52,6 +54,10 @@ class DeviceDrafter:
         judged = min(verified, accepted + 1)
         self._records.setdefault(request_id, Record()).learn(believed, accepted, judged)
         self.calibration.learn(self.name, stated, accepted, judged)
+
+    def return_from_rest(self) -> None:
+        """Doubt what is known of it, after a time in which it did not draft."""
+        self.calibration.doubt(AFTER_A_REST)
 
     def report(self) -> dict[str, Any]:
         """Return its counts since the engine's start, and how often its tokens are accepted, by its name."""
