@@ -25,7 +25,7 @@ def main() -> None:
     title = "Time of whole answers, bare vLLM = 1"
     labels = [f"{cell['rate']:g}" for cell in cells]
     chart = line_chart(title, labels, series, x_title="requests a second", reference=1.0)
-    write_figure(target, chart, f"{title} ({cells[0]['workload']})", series, 60)
+    write_figure(target, chart, f"{title} ({cells[0]['workload']})", series, 108)
 
 
 if __name__ == "__main__":
