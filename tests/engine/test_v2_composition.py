@@ -94,28 +94,27 @@ def looked_up_on_the_device(texts: Path) -> Job:
     return job(models.stuttering_llama(), REQUESTS, BARE | {"lookup": {"speculate": asked}}, texts)
 
 
+def drafting_for_itself(**more: Any) -> dict[str, Any]:
+    """Return an arm in which the target is its own drafter, with two requests at a time."""
+    asked = {"mode": "fixed", "num_draft_tokens": K, "plugins": {"slipstream.testing.proposers.Silent": {}}}
+    arm = {"speculate": asked, "drafter": str(models.varied_llama()), "max_num_seqs": 2, "block_size": 32}
+    return arm | more
+
+
 def with_itself(_: Path) -> Job:
     """The target is its own drafter: as long as it has read a text, all its tokens are accepted. Two requests
     at a time, so that some begin while it runs and others while it is left out; twice the same prompts, so
     that prefixes are cached which it has read, and some which it has not."""
-    asked = {"mode": "fixed", "num_draft_tokens": K, "plugins": {"slipstream.testing.proposers.Silent": {}}}
-    arm = {
-        "speculate": asked, "drafter": str(models.varied_llama()), "max_num_seqs": 2, "block_size": 32,
-        "kv_cache_memory_bytes": 4 * 1024**2, "rounds": 3,
-    }  # fmt: skip
+    arm = drafting_for_itself(kv_cache_memory_bytes=4 * 1024**2, rounds=3)
     arms = {"always": arm, "in turn": {**arm, "reads": 30}}
     return job(models.varied_llama(), REQUESTS, BARE | arms)
 
 
 def with_itself_after_a_shared_text(_: Path) -> Job:
     """All begin with a text that was read while the drafter was left out, and that stays in the cache."""
-    asked = {"mode": "fixed", "num_draft_tokens": K, "plugins": {"slipstream.testing.proposers.Silent": {}}}
-    arm = {
-        "speculate": asked, "drafter": str(models.varied_llama()), "max_num_seqs": 2, "block_size": 32,
-        "rests": 40,
-    }  # fmt: skip
     shared, own = REQUESTS[2][0], np.random.default_rng(3).integers(0, 256, (24, 8)).tolist()
-    return job(models.varied_llama(), [(shared + text, {}) for text in own], BARE | {"rests": arm})
+    requests: list[tuple[list[int], dict[str, Any]]] = [(shared + text, {}) for text in own]
+    return job(models.varied_llama(), requests, BARE | {"rests": drafting_for_itself(rests=40)})
 
 
 def with_mtp(texts: Path) -> Job:
