@@ -9,8 +9,8 @@ from slipstream.planning.thresholds import THRESHOLDS
 
 
 class Standing:
-    """Sums up what the drafter brings while it runs, in bare steps; older steps fade, and of what it has
-    gained only so much counts that a loss which begins afterwards is noticed soon."""
+    """Sums up what the drafter brings while it runs, in bare steps. Older steps fade, and the sum is bounded
+    above, so that a loss which begins after long gains is noticed soon."""
 
     def __init__(self) -> None:
         self.rests = 0

@@ -196,24 +196,25 @@ class AsyncScheduler(Scheduler, VllmAsyncScheduler):
         try:
             self._reads.follow(scheduler_output)
             if self._reads.shared:
-                self._let_shared_be_read(requests)
+                self._evict_unread_prefixes(requests)
             return [request_id for request_id in requests if self._reads.has_all(request_id)]
         except Exception:
             self._failed("following the KV cache's blocks", "the drafter is not left out any more")
             self._may_leave_drafter_out, self._reads = False, None
             return requests
 
-    def _let_shared_be_read(self, everyone: Sequence[str]) -> None:
-        """Take what many requests begin with, and the drafter has not read, out of the prefix cache, if it
-        would pay to draft for them: the next one is read from its beginning."""
+    def _evict_unread_prefixes(self, everyone: Sequence[str]) -> None:
+        """Evict from the prefix cache what many requests begin with and the drafter has not read, if it runs
+        and would gain: target and drafter read the next such request from there on."""
         assert self._loop is not None
         assert self._device_drafter is not None
         assert self._reads is not None
         policy, load = self._loop.policy, Step(len(everyone), context=self._context())
-        if isinstance(policy, Planner):
-            expected = self._device_drafter.expected_survival(everyone)
-            if not (policy.standing(load).runs and policy.drafter_would_pay(load, expected)):
-                return
+        if isinstance(policy, Planner) and not (
+            policy.standing(load).runs
+            and policy.drafter_would_pay(load, self._device_drafter.expected_survival(everyone))
+        ):
+            return
         self.kv_cache_manager.evict_blocks(self._reads.take_shared())
 
     def _leave_drafter_out(self, scheduler_output: Any, readable: Sequence[str]) -> bool:

@@ -12,7 +12,7 @@ from slipstream.methods import method_of
 
 LOOKUP_SURVIVAL = 0.3  # of the first token of a lookup, before anything has been seen
 MEMORY = 100  # tokens at a position, about, that a count reaches back; a few steps decide whether it runs
-AFTER_A_REST = 20  # tokens that what was counted before a long rest says as much as
+AFTER_A_REST = 20  # tokens at a position: what was counted before a long rest weighs no more than so many
 TRY_EVERY = 100  # steps, after which one token of a drafter is verified to see whether it is right now
 
 
